@@ -1,0 +1,1 @@
+"""Topics and groups as pure state machines, replayed from the log."""

@@ -1,0 +1,1 @@
+"""Errors, clock, settings and addresses: what every other package may import."""

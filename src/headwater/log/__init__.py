@@ -1,0 +1,1 @@
+"""The durable log: segments, indexes, recovery, and the directory they live in."""

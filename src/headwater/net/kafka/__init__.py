@@ -1,0 +1,1 @@
+"""The Kafka side of the shell: connections, and one module of handlers per family of APIs."""

@@ -1,0 +1,1 @@
+"""What users and we test with: a manual clock, a faulty disk, a broker in a process."""

@@ -1,0 +1,1 @@
+"""Sans-IO protocol codecs: bytes in, messages out, and back."""

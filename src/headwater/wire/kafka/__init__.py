@@ -1,0 +1,1 @@
+"""The Kafka protocol: framing, API versions, and the hand-written hot messages."""
