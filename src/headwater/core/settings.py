@@ -99,7 +99,9 @@ class Setting:
                 try:
                     number = int(text)
                 except ValueError:
-                    raise SettingError(f"{self.name}={text} does not fit: it must be a whole number") from None
+                    raise SettingError(
+                        f"{self.name}={text} does not fit: it must be a whole number"
+                    ) from None
                 bound = _BOUNDS[self.kind]
                 if not -bound <= number < bound:
                     raise SettingError(f"{self.name}={text} does not fit: it is out of the type's range")

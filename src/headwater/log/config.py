@@ -1,0 +1,33 @@
+"""The settings of a topic that its log obeys, as numbers ready for the hot path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """One topic's log settings; the defaults are Kafka's."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1048588
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3600 * 1000
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> LogConfig:
+        """Return what a topic's resolved settings say."""
+        return cls(
+            segment_bytes=settings["segment.bytes"],
+            segment_ms=settings["segment.ms"],
+            index_interval_bytes=settings["index.interval.bytes"],
+            max_message_bytes=settings["max.message.bytes"],
+            log_append_time=settings["message.timestamp.type"] == "LogAppendTime",
+            timestamp_before_max_ms=settings["message.timestamp.before.max.ms"],
+            timestamp_after_max_ms=settings["message.timestamp.after.max.ms"],
+        )

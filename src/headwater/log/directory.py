@@ -1,0 +1,178 @@
+"""The data directory: one process's logs.
+
+    lock                      held by the process that has the directory open
+    format                    which version of this layout it is, and the cluster's id
+    topics/NAME.ID/PARTITION/ a partition's segments, indexes and checkpoint
+    state/NAME/               the logs of the broker's own state machines
+
+A topic's directory carries its id, so a topic that was deleted and made again shares nothing with its
+former self. A partition's directory appears with its first record; deletion renames the topic's
+directory first, so that a crash in its middle leaves something that only wants to be swept away.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.log.config import LogConfig
+from headwater.log.disk import Disk
+from headwater.log.errors import DirectoryLocked, UnknownFormat
+from headwater.log.partition import PartitionLog
+from headwater.log.recovery import open_partition
+from headwater.log.segment import OpenFiles
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+_DELETED = ".deleted"
+
+
+class LogDirectory:
+    """The logs in one data directory."""
+
+    def __init__(self, path: Path, *, synced: bool, disk: Disk | None = None, open_files: int = 1024) -> None:
+        self.path = path
+        self.disk = disk or Disk()
+        self.synced = synced
+        self.files = OpenFiles(self.disk, open_files)
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._doomed: list[Path] = []
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = self._take_lock()
+        self.cluster_id = self._check_format()
+        (path / "topics").mkdir(exist_ok=True)
+        (path / "state").mkdir(exist_ok=True)
+        self.disk.sync_directory(path)
+
+    def _take_lock(self) -> int:
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise DirectoryLocked(
+                f"{self.path} is in use by another process: stop it, or give this one a --data of its own"
+            ) from None
+        return fd
+
+    def _check_format(self) -> str:
+        path = self.path / "format"
+        try:
+            content = json.loads(path.read_bytes())
+            version, cluster_id = int(content["version"]), str(content["cluster_id"])
+        except FileNotFoundError:
+            if any(self.path.joinpath(name).exists() for name in ("topics", "state")):
+                raise UnknownFormat(
+                    f"{path} is missing though there is data beside it: restore that file"
+                ) from None
+            cluster_id = _new_cluster_id()
+            body = json.dumps({"version": FORMAT, "cluster_id": cluster_id}).encode() + b"\n"
+            self.disk.write_file(path, body, durable=True)
+            return cluster_id
+        except (ValueError, KeyError, TypeError):
+            raise UnknownFormat(f"{path} does not read: restore it, or use another data directory") from None
+        if version != FORMAT:
+            raise UnknownFormat(
+                f"{self.path} has format {version} and this version reads format {FORMAT}: use a newer Headwater"
+            )
+        return cluster_id
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(self._logs.values())
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """Return the log of a partition."""
+        return self._logs.get((topic, partition))
+
+    def of_topic(self, topic: str, partitions: int) -> list[PartitionLog]:
+        """Return the logs of a topic's partitions."""
+        return [self._logs[topic, partition] for partition in range(partitions)]
+
+    def open_state(self, name: str, now_ms: int) -> PartitionLog:
+        """Open the log of one of the broker's own state machines."""
+        directory = self.path / "state" / name
+        return open_partition(
+            self.files,
+            directory,
+            name,
+            0,
+            LogConfig(segment_bytes=64 * 1024 * 1024),
+            synced=self.synced,
+            now_ms=now_ms,
+        )
+
+    def open_topic(
+        self, topic: str, topic_id: uuid.UUID, partitions: range, config: LogConfig, now_ms: int
+    ) -> None:
+        """Open the logs of a topic's partitions, recovering what is there."""
+        directory = self._topic_directory(topic, topic_id)
+        for partition in partitions:
+            self._logs[topic, partition] = open_partition(
+                self.files,
+                directory / str(partition),
+                topic,
+                partition,
+                config,
+                synced=self.synced,
+                now_ms=now_ms,
+            )
+
+    def adopt(self, log: PartitionLog) -> None:
+        """Let a log that was opened apart be found under its topic and partition."""
+        self._logs[log.topic, log.partition] = log
+
+    def reconfigure(self, topic: str, partitions: int, config: LogConfig) -> None:
+        """Have a topic's logs obey new settings from now on."""
+        for log in self.of_topic(topic, partitions):
+            log.config = config
+
+    def delete_topic(self, topic: str, topic_id: uuid.UUID, partitions: int) -> None:
+        """Forget a topic's logs and rename their directory; `sweep` frees the space."""
+        for partition in range(partitions):
+            log = self._logs.pop((topic, partition), None)
+            if log is not None:
+                log.abandon()
+        directory = self._topic_directory(topic, topic_id)
+        if directory.exists():
+            doomed = directory.with_name(topic_id.hex + _DELETED)
+            self.disk.rename(directory, doomed)
+            self._doomed.append(doomed)
+
+    def sweep(self) -> None:
+        """Remove the directories of deleted topics; any thread may do this."""
+        doomed, self._doomed = self._doomed, []
+        for directory in doomed:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def settle(self, known: set[uuid.UUID]) -> None:
+        """After opening: doom what belongs to no known topic, and sync what a crash left unsynced."""
+        for directory in (self.path / "topics").iterdir():
+            stem, _, topic_id = directory.name.rpartition(".")
+            if directory.name.endswith(_DELETED) or (stem and topic_id not in {i.hex for i in known}):
+                self._doomed.append(directory)
+        if self.synced and any(log.recovered for log in self):
+            os.sync()  # one call for all partitions, where a sync of each would take a second per five thousand
+
+    def close(self) -> None:
+        """Close every log with a checkpoint, and unlock the directory."""
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        os.close(self._lock)
+
+    def _topic_directory(self, topic: str, topic_id: uuid.UUID) -> Path:
+        # File names end at 255 bytes and topic names at 249: the id is what identifies.
+        return self.path / "topics" / f"{topic[:200]}.{topic_id.hex}"
+
+
+def _new_cluster_id() -> str:
+    # Kafka's form: a UUID in URL-safe base64 without padding.
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
