@@ -47,12 +47,16 @@ class Api(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -92,12 +96,16 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         Api.DELETE_RECORDS: Versions(0, 2, 2),
         Api.INIT_PRODUCER_ID: Versions(0, 5, 2),  # 6 is unstable in 4.3: not advertised
         Api.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
+        Api.DESCRIBE_ACLS: Versions(1, 3, 2),
         Api.DESCRIBE_CONFIGS: Versions(1, 4, 4),
         Api.ALTER_CONFIGS: Versions(0, 2, 2),
         Api.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
         Api.CREATE_PARTITIONS: Versions(0, 3, 2),
         Api.DELETE_GROUPS: Versions(0, 2, 2),
+        Api.ELECT_LEADERS: Versions(0, 2, 2),
         Api.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1, 1),
+        Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
+        Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
         Api.OFFSET_DELETE: Versions(0, 0, _NEVER),
         Api.DESCRIBE_CLUSTER: Versions(0, 2, 0),
         Api.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),

@@ -1,0 +1,193 @@
+"""The node: the state machines, the logs behind them, and the clock, in one place for the handlers.
+
+Records that a state machine's handler returns are appended to the machine's log and replayed at once, so
+that the next request sees them; the reply goes when they are on disk. Should they not get there, the
+log fails, and with it everything that depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from headwater.broker.broker_settings import BROKER_SETTINGS
+from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.groups import GroupCoordinator
+from headwater.broker.groups.settings import GROUP_SETTINGS
+from headwater.broker.producer_ids import ProducerIds
+from headwater.broker.state import StateRecord
+from headwater.broker.topic_names import INTERNAL, METADATA_TOPIC
+from headwater.broker.topics import (
+    BrokerConfigChanged,
+    ConfigChanged,
+    Effect,
+    NewTopic,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+    Topics,
+)
+from headwater.core.clock import Clock
+from headwater.core.settings import Settings, Value
+from headwater.log.commit import GroupCommit
+from headwater.log.config import LogConfig
+from headwater.log.directory import LogDirectory
+from headwater.net.kafka.group_service import GroupService
+from headwater.net.state_log import StateLog, next_sync
+
+logger = logging.getLogger(__name__)
+
+GROUPS_TOPIC = "__consumer_offsets"
+SETTINGS = Settings(*BROKER_SETTINGS, *GROUP_SETTINGS)
+_UPKEEP_SECONDS = 60.0
+
+
+class Node:
+    """One broker."""
+
+    def __init__(self, data: Path, clock: Clock, config: Mapping[str, str], *, synced: bool) -> None:
+        self.clock = clock
+        self.settings: dict[str, Value] = SETTINGS.resolve(config)
+        self.node_id = self.number("node.id")
+        self.host, self.port = "127.0.0.1", 9092
+        self.loop = asyncio.get_running_loop()
+        self.logs = LogDirectory(data, synced=synced)
+        self.commit = GroupCommit(self.loop.call_soon, self.loop.call_soon_threadsafe)
+        self.topics = Topics(self.node_id, config)
+        self.producer_ids = ProducerIds()
+        self.groups = GroupCoordinator(self.settings, self.topics)
+        self.group_service = GroupService(self)
+        slots = self.number("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, lambda: random.randrange(1, 2**31))
+        self.internal = INTERNAL
+        self._names: dict[bytes, str] = {}
+        self._metadata = StateLog(
+            self.logs.open_state(METADATA_TOPIC, clock.wall_ms()), self._replay_metadata, clock
+        )
+        self._group_log: StateLog | None = None
+        self._upkeep: asyncio.TimerHandle | None = None
+        self._opened = False
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that the data directory was given when it was made."""
+        return self.logs.cluster_id
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        """The most that one fetch response holds, a single larger batch aside."""
+        return self.number("fetch.max.bytes")
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing can be acknowledged any more, or None while all is well."""
+        return self._metadata.log.error
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a whole number."""
+        return cast(int, self.settings[name])
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic with this id."""
+        return self._names.get(topic_id)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Replay the state machines' logs and recover the partitions."""
+        self._metadata.load()
+        if GROUPS_TOPIC not in self.topics.by_name:
+            new = NewTopic(GROUPS_TOPIC, 1, 1, configs={"cleanup.policy": "compact"})
+            self._metadata.append(self.topics.create(new, internal=True)[1])
+            self._metadata.log.sync()
+        now_ms = self.clock.wall_ms()
+        for topic in self.topics.by_name.values():
+            config = LogConfig.of(topic.settings)
+            self.logs.open_topic(topic.name, topic.id, range(topic.partitions), config, now_ms)
+            self._names[topic.id.bytes] = topic.name
+        self.logs.settle(set(self.topics.by_id))
+        self._opened = True
+        log = self.logs.get(GROUPS_TOPIC, 0)
+        assert log is not None, "the topic was just opened"
+        self._group_log = StateLog(log, self.groups.replay, self.clock)
+        self._group_log.load()
+
+    def start(self) -> None:
+        """Begin what goes on by itself: group timers, and upkeep."""
+        self.group_service.start()
+        self._sweep()
+        self._upkeep = self.loop.call_later(_UPKEEP_SECONDS, self._tidy)
+
+    async def close(self) -> None:
+        """Sync and close everything."""
+        self.group_service.stop()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+        if self._opened and self._group_log is not None:
+            await next_sync(self.commit)
+        self.commit.close()
+        self._metadata.log.close()
+        self.logs.close()
+
+    # -- state -----------------------------------------------------------------------------------
+
+    async def commit_topics(self, records: Sequence[StateRecord]) -> None:
+        """Append to the metadata log, take effect at once, and return when it is on disk."""
+        await self._metadata.commit(records, self.commit)
+
+    async def commit_groups(self, records: Sequence[StateRecord]) -> None:
+        """Append to the consumer offsets, take effect at once, and return when it is on disk."""
+        assert self._group_log is not None, "the node is open"
+        await self._group_log.commit(records, self.commit)
+
+    def _replay_metadata(self, record: StateRecord) -> None:
+        self.producer_ids.replay(record)
+        for effect in self.topics.replay(record):
+            if isinstance(effect, BrokerConfigChanged):
+                self.settings.update(effect.settings)
+            elif self._opened:
+                self._take_effect(effect)
+
+    def _take_effect(self, effect: Effect) -> None:
+        match effect:
+            case TopicCreated(topic):
+                self._names[topic.id.bytes] = topic.name
+                self._open(topic.name, range(topic.partitions))
+                self.groups.topics_changed()
+            case PartitionsAdded(topic, first):
+                self._open(topic.name, range(first, topic.partitions))
+                self.groups.topics_changed()
+            case ConfigChanged(topic):
+                self.logs.reconfigure(topic.name, topic.partitions, LogConfig.of(topic.settings))
+            case TopicDeleted(topic):
+                del self._names[topic.id.bytes]
+                self.logs.delete_topic(topic.name, topic.id, topic.partitions)
+                self.groups.topics_changed()
+                self._forget_offsets(topic.name)
+                self._sweep()
+
+    def _open(self, name: str, partitions: range) -> None:
+        topic = self.topics.by_name[name]
+        self.logs.open_topic(name, topic.id, partitions, LogConfig.of(topic.settings), self.clock.wall_ms())
+
+    def _forget_offsets(self, topic: str) -> None:
+        outcome = self.groups.topics_deleted([topic])
+        if outcome.records and self._group_log is not None:
+            self._group_log.append(outcome.records)
+            self.commit.add(self._group_log.log)
+
+    # -- upkeep ----------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        self._upkeep = self.loop.call_later(_UPKEEP_SECONDS, self._tidy)
+        before = self.clock.wall_ms() - self.number("producer.id.expiration.ms")
+        for log in self.logs:
+            if log.producers:
+                log.producers.expire(before)
+
+    def _sweep(self) -> None:
+        self.loop.run_in_executor(None, self.logs.sweep)
