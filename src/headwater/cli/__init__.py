@@ -1,15 +1,28 @@
-"""The `headwater` command."""
+"""The `headwater` command.
+
+A command's module imports only click at its top, and what it runs inside the function: `headwater --help`
+and shell completion load every module here, and have to feel instant.
+"""
 
 from __future__ import annotations
 
 import click
 
 from headwater import __version__
+from headwater.cli.broker import broker_command
+from headwater.cli.demo.command import demo_command
+from headwater.cli.errors import OneLineErrors
+from headwater.cli.settings import settings_command
 
 __all__ = ["main"]
 
 
-@click.group()
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headwater")
 def main() -> None:
-    """Stream processing for Python teams."""
+    """Stream processing for Python teams: a durable log, and everything derived from it."""
+
+
+main.add_command(broker_command)
+main.add_command(demo_command)
+main.add_command(settings_command)

@@ -1,0 +1,83 @@
+"""The `headwater` command as a whole."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import headwater
+from headwater.cli import main
+from headwater.cli.errors import OneLineErrors
+from headwater.core.errors import HeadwaterError
+
+
+def test_help_lists_every_command() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
+    listed = [line.split()[0] for line in result.output.partition("Commands:\n")[2].splitlines()]
+    assert listed == ["broker", "demo", "settings"]
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_option_has_help(command: str) -> None:
+    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.output == f"headwater, version {headwater.__version__}\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, headwater.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    roots = {name.partition(".")[0] for name in loaded.split()}
+    assert "click" in roots
+    assert roots.isdisjoint({"asyncio", "kio", "rich", "uvloop", "cramjam", "confluent_kafka"})
+
+
+def test_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "headwater.cli", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith(
+        "headwater, "
+    )
+
+
+def _group_with(callback: Callable[[], object]) -> click.Group:
+    group = OneLineErrors()
+    group.add_command(click.Command("go", callback=callback))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (HeadwaterError("the log is locked"), "Error: the log is locked\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data"), "Error: /data: Permission denied\n"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "Error: Address already in use\n"),
+    ],
+)
+def test_an_error_is_one_line_and_status_1(error: Exception, line: str) -> None:
+    def fail() -> None:
+        raise error
+
+    result = CliRunner().invoke(_group_with(fail), ["go"])
+    assert (result.exit_code, result.stderr, result.stdout) == (1, line, "")
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(_group_with(fail), ["go"]).exception, ZeroDivisionError)
+
+
+def test_the_public_names_are_these() -> None:
+    assert headwater.__all__ == ["__version__"]

@@ -1,0 +1,77 @@
+"""The pages say what is so: links lead somewhere, options and settings are described."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from headwater.cli import main
+from headwater.cli.settings import markdown, sections
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target.partition("#")[0] for target in LINK.findall(_prose(page))]
+    local = [target for target in targets if target and "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    listed = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
+    pages = {page for page in PAGES if page.parent.name != "decisions"}
+    assert pages - listed == {index}
+
+
+def test_every_decision_is_in_its_index() -> None:
+    index = ROOT / "docs" / "decisions" / "README.md"
+    listed = sorted(target for target in LINK.findall(_prose(index)) if target[0].isdigit())
+    assert listed == sorted(path.name for path in index.parent.glob("[0-9]*.md"))
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_option_is_described(command: str) -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    start = page.index(f"## `headwater {command}`")
+    section = page[start:].partition("\n## ")[0]
+    described = set(
+        re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "".join(re.findall(r"^\| `.*", section, re.MULTILINE)))
+    )
+    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
+    assert {name for option in options for name in option.opts} == described
+
+
+def test_settings_page_is_what_the_code_says() -> None:
+    page = ROOT / "docs" / "settings.md"
+    assert page.read_text() == markdown(), "docs/settings.md is stale: run make docs"
+
+
+def test_settings_in_examples_exist() -> None:
+    broker = {setting.name for setting in sections()[0].settings}
+    named = {
+        name
+        for page in PAGES
+        for block in re.findall(r"```.*?```", page.read_text(), flags=re.DOTALL)
+        for name in re.findall(r"(?:-c|--config) ([a-z.]+)=", block)
+    }
+    assert named
+    assert named <= broker
+
+
+def test_the_picture_is_an_image() -> None:
+    from xml.etree import ElementTree
+
+    picture = ElementTree.parse(ROOT / "docs" / "architecture.svg").getroot()
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert picture.find("{http://www.w3.org/2000/svg}desc") is not None

@@ -1,0 +1,161 @@
+"""`tools/setup` and the Makefile, with a Python that only notes what is asked of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PYTHON = """#!/usr/bin/env bash
+case "$*" in
+  *"sys.version_info"*) [ ! -e too-old ] ;;
+  *"import ensurepip"*) [ ! -e no-venv ] ;;
+  "--version") echo "Python 3.11.2" ;;
+  "-m venv --clear .venv") echo venv >>asked; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+  "-m pip install"*)
+    [ -e no-network ] && exit 1
+    echo "${*: -1}" >>asked
+    cp "$0" .venv/bin/headwater ;;
+  "-") cat >/dev/null ;;
+esac
+"""
+
+
+@dataclass
+class Checkout:
+    """A checkout on a machine that has this Python and a few tools, but no apt-get."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def setup(self, level: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["tools/setup", level], cwd=self.root, env=self.environment, capture_output=True, text=True
+        )
+
+    def asked(self) -> list[str]:
+        """Return what was asked of Python since the last look."""
+        notes = self.root / "asked"
+        lines = notes.read_text().splitlines() if notes.exists() else []
+        notes.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """A fresh checkout."""
+    root, programs = tmp_path / "checkout", tmp_path / "bin"
+    (root / "tools").mkdir(parents=True)
+    programs.mkdir()
+    shutil.copy(ROOT / "tools" / "setup", root / "tools" / "setup")
+    shutil.copy(ROOT / "pyproject.toml", root / "pyproject.toml")
+    for program in ("bash", "env", "dirname", "cat", "sha256sum", "cp", "mkdir", "sed"):
+        found = shutil.which(program)
+        assert found
+        (programs / program).symlink_to(found)
+    python = programs / "python3"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return Checkout(root, {"PATH": str(programs)})
+
+
+def test_installs_once(checkout: Checkout) -> None:
+    assert checkout.setup("demo").returncode == 0
+    assert checkout.asked() == ["venv", ".[demo]"]
+    again = checkout.setup("demo")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert checkout.asked() == []
+
+
+def test_dev_adds_to_demo(checkout: Checkout) -> None:
+    checkout.setup("demo")
+    checkout.asked()
+    assert checkout.setup("dev").returncode == 0
+    assert checkout.asked() == [".venv/dev-requirements.txt"]
+    assert checkout.setup("dev").returncode == checkout.setup("demo").returncode == 0
+    assert checkout.asked() == []
+
+
+def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
+    checkout.setup("dev")
+    checkout.asked()
+    with (checkout.root / "pyproject.toml").open("a") as file:
+        file.write("\n# changed\n")
+    assert checkout.setup("dev").returncode == 0
+    assert checkout.asked() == [".[demo]", ".venv/dev-requirements.txt"]
+
+
+def test_a_moved_checkout_is_installed_again(checkout: Checkout) -> None:
+    checkout.setup("demo")
+    checkout.asked()
+    moved = Checkout(checkout.root.rename(checkout.root.with_name("moved")), checkout.environment)
+    assert moved.setup("demo").returncode == 0
+    assert moved.asked() == [".[demo]"]
+
+
+def test_a_failed_install_is_tried_again(checkout: Checkout) -> None:
+    failure = checkout.root / "no-network"
+    failure.touch()
+    assert checkout.setup("demo").returncode == 1
+    failure.unlink()
+    checkout.asked()
+    assert checkout.setup("demo").returncode == 0
+    assert checkout.asked() == [".[demo]"]
+
+
+@pytest.mark.parametrize(
+    ("lack", "level", "sentence"),
+    [
+        ("too-old", "demo", r"Python 3\.11 or newer is missing: install .*\."),
+        ("no-venv", "demo", r".*python3 cannot make virtual environments: install Debian's python3-venv\."),
+        (
+            "no-java",
+            "real",
+            r"the tests with real clients need .*: install Debian's default-jre-headless maven kcat\.",
+        ),
+        ("no-sense", "nonsense", r"there is nothing called nonsense to set up: .*\."),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(
+    checkout: Checkout, lack: str, level: str, sentence: str
+) -> None:
+    (checkout.root / lack).touch()
+    done = checkout.setup(level)
+    assert done.returncode == 1
+    assert re.fullmatch(f"headwater: {sentence}", done.stderr.splitlines()[-1])
+    assert len([line for line in done.stderr.splitlines() if line.startswith("headwater: ")]) == 1
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_help_lists_every_target() -> None:
+    listed = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {line.split()[1] for line in listed.stdout.splitlines()} == _targets()
+    assert {"setup", "demo", "check", "test", "bench", "clean"} <= _targets()
+
+
+def test_every_target_that_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    named = {
+        target
+        for page in pages
+        for target in re.findall(r"(?:`|^|PYTHON=\S+ )make ([a-z]+)", page.read_text(), re.MULTILINE)
+    }
+    assert named
+    assert named <= _targets()
+
+
+def test_ci_runs_every_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert script.read_text().splitlines()[-1] == "exec make test"
