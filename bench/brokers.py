@@ -1,0 +1,84 @@
+"""The sides of a comparison: how each broker is started, with nothing tuned on either."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH
+from headwater.testing.kafka import RealKafka, answers
+from headwater.testing.process import BrokerProcess, ProcessError
+
+# kafka-server-start.sh gives the broker this heap unless told otherwise.
+KAFKA_HEAP = "1g"
+START_SECONDS = 600.0
+# The server.properties that Kafka is shipped with says so, against a default of 3 s that would be most of what a
+# benchmark of one consumer measures.
+NO_WAIT_FOR_MEMBERS = {"group.initial.rebalance.delay.ms": "0"}
+
+
+class Broker(Protocol):
+    """What a scenario may ask of the broker that it measures."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the address for `bootstrap.servers`."""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running broker."""
+
+    def stop(self) -> int:
+        """Stop the broker with SIGTERM."""
+
+    def kill(self) -> int:
+        """Kill the broker with SIGKILL."""
+
+    def start(self) -> object:
+        """Start the broker, and return once it is ready."""
+
+    def errors(self) -> str:
+        """Return what the broker has logged."""
+
+
+def headwater(directory: Path) -> Broker:
+    """Return a Headwater broker as `headwater broker` starts it: durability sync."""
+    return BrokerProcess(
+        directory / "data", durability="sync", settings=NO_WAIT_FOR_MEMBERS, start_seconds=START_SECONDS
+    )
+
+
+def kafka(directory: Path) -> Broker:
+    """Return a Kafka 4.3.0 broker with its defaults, where an acknowledgement does not wait for the disk."""
+    return _kafka(directory, NO_WAIT_FOR_MEMBERS)
+
+
+def kafka_flush(directory: Path) -> Broker:
+    """Return a Kafka broker whose topics have flush.messages=1: it acknowledges what is on the disk."""
+    return _kafka(directory, {**NO_WAIT_FOR_MEMBERS, "log.flush.interval.messages": "1"})
+
+
+def _kafka(directory: Path, properties: dict[str, str]) -> Broker:
+    data = directory / "data"
+    return RealKafka(data, heap=KAFKA_HEAP, properties=properties, start_seconds=START_SECONDS)
+
+
+SIDES: dict[str, Callable[[Path], Broker]] = {
+    HEADWATER: headwater,
+    KAFKA: kafka,
+    KAFKA_FLUSH: kafka_flush,
+}
+
+
+def seconds_to_ready(broker: Broker, patience: float = START_SECONDS) -> float:
+    """Start a broker that was stopped, and return the seconds until it answered a Metadata request."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    began = time.monotonic()
+    broker.start()
+    while not answers(host, int(port)):
+        if time.monotonic() - began > patience:
+            raise ProcessError(f"{broker.bootstrap} started and did not answer within {patience:.0f} s")
+        time.sleep(0.001)
+    return time.monotonic() - began

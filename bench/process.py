@@ -1,0 +1,63 @@
+"""What a process has used so far, as Linux accounts it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of all threads of a process, those that ended included."""
+    return parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) / TICKS_PER_SECOND
+
+
+def resident_megabytes(pid: int) -> float:
+    """Return the resident memory of a process, in millions of bytes."""
+    return parse_resident_kibibytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
+
+
+def parse_cpu_ticks(stat: str) -> int:
+    """Return utime + stime of a line of `/proc/PID/stat` (proc(5), fields 14 and 15).
+
+    >>> parse_cpu_ticks("7 (a ) name) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0")
+    300
+    """
+    # The second field is the command's name, which may itself hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def parse_resident_kibibytes(status: str) -> int:
+    """Return VmRSS of `/proc/PID/status`.
+
+    >>> parse_resident_kibibytes("Name:\\tx\\nVmRSS:\\t    2048 kB\\n")
+    2048
+    """
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise ValueError("no VmRSS: the process has ended")
+
+
+class CpuMeter:
+    """The CPU time that a process uses inside a block.
+
+    >>> with CpuMeter(os.getpid()) as meter:
+    ...     _ = sum(range(1000))
+    >>> meter.seconds >= 0
+    True
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __enter__(self) -> CpuMeter:
+        self._began = cpu_seconds(self.pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = cpu_seconds(self.pid) - self._began

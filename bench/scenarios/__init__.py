@@ -1,0 +1,22 @@
+"""The work that is measured: one module for each kind."""
+
+from __future__ import annotations
+
+from bench.scenarios.base import Scale, Scenario
+from bench.scenarios.confluent import ConfluentProducer
+from bench.scenarios.latency import Latency
+from bench.scenarios.memory import Memory
+from bench.scenarios.partitions import ManyPartitions
+from bench.scenarios.startup import Startup
+from bench.scenarios.throughput import Throughput
+
+__all__ = ["SCENARIOS", "Scale", "Scenario"]
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Startup(),
+    Throughput(),
+    ConfluentProducer(),
+    Latency(),
+    Memory(),
+    ManyPartitions(),
+)

@@ -1,0 +1,274 @@
+"""Kafka's own jars, fetched from Maven Central, to run real clients and a real broker in tests.
+
+`python -m headwater.testing.jars` fetches every set; a set that is there costs one look at a marker file.
+Every artifact is pinned and fetched without its dependencies, so that what a POM says about other versions
+and other repositories has no influence on what runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.core.errors import HeadwaterError
+
+__all__ = [
+    "BRIEF",
+    "CLIENTS_3_9",
+    "KAFKA_4_3",
+    "KAFKA_SCRIPTS",
+    "JarSet",
+    "MissingProgramError",
+    "cache_directory",
+    "java_command",
+    "require",
+]
+
+_KAFKA = "org.apache.kafka"
+_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
+_FETCH_SECONDS = 600
+
+# A tool lives for a second or two: the first compiler tier is enough, and halves its CPU time.
+BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+# What Kafka's own scripts give the JVM of the broker and of every tool.
+KAFKA_SCRIPTS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+
+class MissingProgramError(HeadwaterError):
+    """A program that tests need and this machine lacks; the text says what to install."""
+
+
+def cache_directory() -> Path:
+    """Return where fetched files are kept: HEADWATER_CACHE, else the working copy's or the user's cache."""
+    if named := os.environ.get("HEADWATER_CACHE"):
+        return Path(named)
+    checkout = Path(__file__).resolve().parents[3]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """A named set of pinned Maven artifacts that make up one class path."""
+
+    name: str
+    artifacts: tuple[str, ...]
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory that holds the jars once they are fetched."""
+        return cache_directory() / "jars" / self.name
+
+    @property
+    def fetched(self) -> bool:
+        """Tell whether exactly these artifacts were fetched whole."""
+        marker = self.directory / ".fetched"
+        return marker.is_file() and marker.read_text() == "\n".join(self.artifacts)
+
+    def fetch(self) -> Path:
+        """Fetch the jars unless they are there, and return their directory."""
+        if self.fetched:
+            return self.directory
+        with _exclusive(self.directory.with_name(f"{self.name}.lock")):
+            if not self.fetched:
+                self._download()
+        return self.directory
+
+    def classpath(self) -> str:
+        """Fetch the jars unless they are there, and return a class path for `java -cp`."""
+        return f"{self.fetch()}/*"
+
+    def _download(self) -> None:
+        require("mvn", "java")
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            pom = Path(scratch) / "pom.xml"
+            pom.write_text(self.pom())
+            done = subprocess.run(
+                [
+                    "mvn",
+                    "--batch-mode",
+                    "--quiet",
+                    "--strict-checksums",
+                    f"--file={pom}",
+                    f"{_DEPENDENCY_PLUGIN}:copy-dependencies",
+                    f"-DoutputDirectory={self.directory}",
+                ],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_FETCH_SECONDS,
+            )
+        if done.returncode:
+            raise HeadwaterError(f"mvn could not fetch {self.name}:\n{done.stdout}{done.stderr}")
+        marker = self.directory / ".fetched"
+        marker.write_text("\n".join(self.artifacts))
+
+    def pom(self) -> str:
+        """Return the Maven project whose only purpose is to name these artifacts."""
+        dependencies = "".join(_dependency(artifact) for artifact in self.artifacts)
+        return (
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+            "<groupId>headwater</groupId><artifactId>jars</artifactId><version>1</version>"
+            f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+        )
+
+
+def _dependency(artifact: str) -> str:
+    group, name, version = artifact.split(":")
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+        "</dependency>"
+    )
+
+
+@contextmanager
+def _exclusive(lock: Path) -> Iterator[None]:
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def require(*programs: str) -> None:
+    """Raise `MissingProgramError` unless these programs are on the path."""
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        raise MissingProgramError(
+            f"{' and '.join(missing)} not found: install Debian's packages maven and openjdk-17-jre-headless"
+        )
+
+
+def java_command(
+    jars: JarSet, main_class: str, *arguments: str, heap: str = "256m", options: tuple[str, ...] = BRIEF
+) -> list[str]:
+    """Return the command line that runs a class of a jar set, for instance a Kafka tool.
+
+    Logging of warnings goes to standard error, so that standard output holds what the tool prints.
+    """
+    require("java")
+    return [
+        "java",
+        f"-Xmx{heap}",
+        *options,
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        jars.classpath(),
+        main_class,
+        *arguments,
+    ]
+
+
+KAFKA_4_3 = JarSet(
+    "kafka-4.3.0",
+    (
+        *(
+            f"{_KAFKA}:{module}:4.3.0"
+            for module in (
+                "kafka_2.13",
+                "kafka-clients",
+                "kafka-coordinator-common",
+                "kafka-group-coordinator",
+                "kafka-group-coordinator-api",
+                "kafka-metadata",
+                "kafka-raft",
+                "kafka-server",
+                "kafka-server-common",
+                "kafka-share-coordinator",
+                "kafka-storage",
+                "kafka-storage-api",
+                "kafka-tools",
+                "kafka-tools-api",
+                "kafka-transaction-coordinator",
+            )
+        ),
+        "com.dynatrace.hash4j:hash4j:0.22.0",
+        "com.fasterxml.jackson.core:jackson-annotations:2.21",
+        "com.fasterxml.jackson.core:jackson-core:2.21.2",
+        "com.fasterxml.jackson.core:jackson-databind:2.21.2",
+        "com.fasterxml.jackson.dataformat:jackson-dataformat-csv:2.21.2",
+        "com.fasterxml.jackson.datatype:jackson-datatype-jdk8:2.21.2",
+        "com.github.ben-manes.caffeine:caffeine:3.2.0",
+        "com.github.luben:zstd-jni:1.5.6-10",
+        "com.google.re2j:re2j:1.8",
+        "com.typesafe.scala-logging:scala-logging_2.13:3.9.6",
+        "com.yammer.metrics:metrics-core:2.2.0",
+        "at.yawk.lz4:lz4-java:1.10.2",
+        "commons-validator:commons-validator:1.10.1",
+        "net.sf.jopt-simple:jopt-simple:5.0.4",
+        "net.sourceforge.argparse4j:argparse4j:0.7.0",
+        "org.apache.logging.log4j:log4j-api:2.25.4",
+        "org.apache.logging.log4j:log4j-core:2.25.4",
+        "org.bitbucket.b_c:jose4j:0.9.6",
+        "org.hdrhistogram:HdrHistogram:2.2.2",
+        "org.pcollections:pcollections:4.0.2",
+        "org.scala-lang:scala-library:2.13.18",
+        "org.scala-lang:scala-reflect:2.13.18",
+        "org.slf4j:slf4j-api:1.7.36",
+        "org.slf4j:slf4j-simple:1.7.36",
+        "org.xerial.snappy:snappy-java:1.1.10.7",
+    ),
+)
+"""Kafka 4.3.0's broker, clients and command-line tools."""
+
+CLIENTS_3_9 = JarSet(
+    "kafka-clients-3.9.2",
+    (
+        *(
+            f"{_KAFKA}:{module}:3.9.2"
+            for module in (
+                "kafka-clients",
+                "kafka-group-coordinator-api",
+                "kafka-server-common",
+                "kafka-storage",
+                "kafka-storage-api",
+                "kafka-tools",
+                "kafka-tools-api",
+            )
+        ),
+        "com.fasterxml.jackson.core:jackson-annotations:2.16.2",
+        "com.fasterxml.jackson.core:jackson-core:2.16.2",
+        "com.fasterxml.jackson.core:jackson-databind:2.16.2",
+        "com.fasterxml.jackson.dataformat:jackson-dataformat-csv:2.16.2",
+        "com.fasterxml.jackson.datatype:jackson-datatype-jdk8:2.16.2",
+        "com.github.luben:zstd-jni:1.5.6-4",
+        "com.yammer.metrics:metrics-core:2.2.0",
+        "at.yawk.lz4:lz4-java:1.10.1",
+        "net.sf.jopt-simple:jopt-simple:5.0.4",
+        "net.sourceforge.argparse4j:argparse4j:0.7.0",
+        "org.slf4j:slf4j-api:1.7.36",
+        "org.slf4j:slf4j-simple:1.7.36",
+        "org.xerial.snappy:snappy-java:1.1.10.5",
+    ),
+)
+"""The clients that Spark uses, with the tools that drive them from a command line."""
+
+
+def main() -> None:
+    """Fetch every jar set, saying where each one is."""
+    for jars in (KAFKA_4_3, CLIENTS_3_9):
+        sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HeadwaterError as error:
+        sys.exit(str(error))
