@@ -297,7 +297,7 @@ async def test_list_and_delete_in_every_version(node: FakeNode, version: int) ->
     if version >= 5:
         modern = SimpleNamespace(states_filter=[], types_filter=["Consumer"])
         answer = await node.call(Api.LIST_GROUPS, version, modern)
-        assert [(g["group_id"], g["group_type"]) for g in answer["groups"]] == [("g", "Consumer")]
+        assert [(g["group_id"], g["group_type"]) for g in answer["groups"]] == [("g", "consumer")]
     message = SimpleNamespace(groups_names=["simple", "g", "none"])
     answer = await node.call(Api.DELETE_GROUPS, min(version, 2), message)
     assert [result["error_code"] for result in answer["results"]] == [

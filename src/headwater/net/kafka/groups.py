@@ -301,9 +301,9 @@ async def list_groups(node: Node, request: Request, message: Any) -> Answer:
     listed = []
     for group in node.groups.groups.values():
         if isinstance(group, ClassicGroup):
-            kind, state, protocol_type = "Classic", group.state.value, group.protocol_type or ""
+            kind, state, protocol_type = "classic", group.state.value, group.protocol_type or ""
         else:
-            kind, state, protocol_type = "Consumer", group.state, "consumer"
+            kind, state, protocol_type = "consumer", group.state, "consumer"
         if (not states or state.lower() in states) and (not types or kind.lower() in types):
             listed.append(
                 {
