@@ -1,0 +1,1 @@
+"""Real clients on Headwater and on Kafka: each test states Kafka's behaviour and holds on both."""

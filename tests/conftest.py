@@ -1,0 +1,34 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+Need = Callable[[str, str], str]
+
+
+def need(program: str, package: str) -> str:
+    """Return the path of a program; without it, skip here and fail where CI is set."""
+    if path := shutil.which(program):
+        return path
+    reason = f"{program} not found: install Debian's package {package}"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """The Java that runs Kafka and its tools, with Maven there to fetch them."""
+    need("mvn", "maven")
+    return need("java", "openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    """The path of kcat."""
+    return need("kcat", "kcat")
