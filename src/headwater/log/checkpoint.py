@@ -6,14 +6,16 @@
     next_offset    /
     producers      the idempotent producers as of `next_offset`
 
-It is replaced as a whole, under a checksum. A checkpoint that is missing or damaged costs a longer scan and
-nothing else, except for `start_offset`: it is synced before a deletion of records is acknowledged.
+It is replaced as a whole, under a checksum. One that is missing or damaged costs a longer scan and nothing
+else, so it need not be synced. A deletion of records is another matter: no batch tells where the log begins
+now, nor what the producers of the deleted batches had sent. It writes a second file, `checkpoint.synced`,
+which is on stable storage before the deletion is acknowledged, and which nothing but a deletion replaces.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from crc32c import crc32c
 from headwater.log.disk import Disk
 
 NAME = "checkpoint"
+SYNCED = "checkpoint.synced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,22 @@ class Checkpoint:
             [self.start_offset, self.segment, self.position, self.next_offset, self.producers],
             separators=(",", ":"),
         ).encode()
-        disk.write_file(directory / NAME, b"%08x %b\n" % (crc32c(body), body), durable=durable)
+        path = directory / (SYNCED if durable else NAME)
+        disk.write_file(path, b"%08x %b\n" % (crc32c(body), body), durable=durable)
 
 
 def load(directory: Path) -> Checkpoint | None:
-    """Return the checkpoint of the partition in `directory`, or None where there is none that reads."""
+    """Return the newest checkpoint of the partition in `directory`, or None where there is none that reads."""
+    latest, synced = _read(directory / NAME), _read(directory / SYNCED)
+    if latest is None or synced is None:
+        return latest or synced
+    start_offset = max(latest.start_offset, synced.start_offset)
+    return replace(max(synced, latest, key=lambda c: c.next_offset), start_offset=start_offset)
+
+
+def _read(path: Path) -> Checkpoint | None:
     try:
-        data = (directory / NAME).read_bytes()
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     crc, _, body = data.rstrip(b"\n").partition(b" ")

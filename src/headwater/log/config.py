@@ -16,6 +16,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1048588
     log_append_time: bool = False
+    compacted: bool = False
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3600 * 1000
 
@@ -27,6 +28,7 @@ class LogConfig:
             segment_ms=settings["segment.ms"],
             index_interval_bytes=settings["index.interval.bytes"],
             max_message_bytes=settings["max.message.bytes"],
+            compacted="compact" in settings["cleanup.policy"],
             log_append_time=settings["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=settings["message.timestamp.before.max.ms"],
             timestamp_after_max_ms=settings["message.timestamp.after.max.ms"],

@@ -8,6 +8,8 @@
 A topic's directory carries its id, so a topic that was deleted and made again shares nothing with its
 former self. A partition's directory appears with its first record; deletion renames the topic's
 directory first, so that a crash in its middle leaves something that only wants to be swept away.
+Nothing is swept away on a guess: a directory that was renamed for a topic that turns out to be there still
+gets its name back, and one that belongs to no known topic is set aside for the operator to look at.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 _DELETED = ".deleted"
+_ORPHAN = ".orphan"
+_TOPIC = re.compile(r"(.+)\.([0-9a-f]{32})")
 
 
 class LogDirectory:
@@ -44,13 +49,24 @@ class LogDirectory:
         self.synced = synced
         self.files = OpenFiles(self.disk, open_files)
         self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._states: list[PartitionLog] = []
         self._doomed: list[Path] = []
-        path.mkdir(parents=True, exist_ok=True)
+        self._make_root()
         self._lock = self._take_lock()
-        self.cluster_id = self._check_format()
-        (path / "topics").mkdir(exist_ok=True)
-        (path / "state").mkdir(exist_ok=True)
-        self.disk.sync_directory(path)
+        try:
+            self.cluster_id = self._check_format()
+            self.disk.make_directory(path / "topics")
+            self.disk.make_directory(path / "state")
+            self.disk.sync_directory(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _make_root(self) -> None:
+        missing = [p for p in (self.path, *self.path.parents) if not p.exists()]
+        for directory in reversed(missing):
+            self.disk.make_directory(directory)
+            self.disk.sync_directory(directory.parent)
 
     def _take_lock(self) -> int:
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -99,7 +115,7 @@ class LogDirectory:
     def open_state(self, name: str, now_ms: int) -> PartitionLog:
         """Open the log of one of the broker's own state machines."""
         directory = self.path / "state" / name
-        return open_partition(
+        log = open_partition(
             self.files,
             directory,
             name,
@@ -108,12 +124,17 @@ class LogDirectory:
             synced=self.synced,
             now_ms=now_ms,
         )
+        self._states.append(log)
+        return log
 
     def open_topic(
         self, topic: str, topic_id: uuid.UUID, partitions: range, config: LogConfig, now_ms: int
     ) -> None:
         """Open the logs of a topic's partitions, recovering what is there."""
         directory = self._topic_directory(topic, topic_id)
+        doomed = self._doomed_directory(topic_id)
+        if doomed.exists() and not directory.exists():
+            self.disk.rename(doomed, directory)  # the crash took the topic's deletion back
         for partition in partitions:
             self._logs[topic, partition] = open_partition(
                 self.files,
@@ -142,31 +163,53 @@ class LogDirectory:
                 log.abandon()
         directory = self._topic_directory(topic, topic_id)
         if directory.exists():
-            doomed = directory.with_name(topic_id.hex + _DELETED)
+            doomed = self._doomed_directory(topic_id)
             self.disk.rename(directory, doomed)
             self._doomed.append(doomed)
 
     def sweep(self) -> None:
-        """Remove the directories of deleted topics; any thread may do this."""
+        """Remove the directories of deleted topics; any thread may do this.
+
+        Only once the topics' deletion is itself on stable storage: a crash may take it back until then.
+        """
         doomed, self._doomed = self._doomed, []
         for directory in doomed:
             shutil.rmtree(directory, ignore_errors=True)
 
     def settle(self, known: set[uuid.UUID]) -> None:
-        """After opening: doom what belongs to no known topic, and sync what a crash left unsynced."""
-        for directory in (self.path / "topics").iterdir():
-            stem, _, topic_id = directory.name.rpartition(".")
-            if directory.name.endswith(_DELETED) or (stem and topic_id not in {i.hex for i in known}):
+        """After opening: doom what was deleted, and sync what a crash left unsynced.
+
+        A directory of a topic that is not among the known ones may be what a deletion left, or all that is
+        left of a topic whose metadata was lost: it is set aside and not removed.
+        """
+        ids = {topic_id.hex for topic_id in known}
+        for directory in sorted((self.path / "topics").iterdir()):
+            if directory.name.endswith(_DELETED):
                 self._doomed.append(directory)
-        if self.synced and any(log.recovered for log in self):
-            os.sync()  # one call for all partitions, where a sync of each would take a second per five thousand
+            elif (match := _TOPIC.fullmatch(directory.name)) and match[2] not in ids:
+                aside = directory.with_name(directory.name + _ORPHAN)
+                self.disk.rename(directory, aside)
+                logger.error(
+                    "%s belongs to no topic this broker knows: it is kept as %s; remove it if it is not missed",
+                    directory, aside.name,
+                )  # fmt: skip
+        logs = [log for log in (*self._states, *self) if log.recovered]
+        if self.synced and logs:
+            # One call for all partitions, where a sync of each would take a second per five thousand.
+            self.disk.sync_all()
+            for log in logs:
+                log.settled()
 
     def close(self) -> None:
         """Close every log with a checkpoint, and unlock the directory."""
-        for log in self._logs.values():
+        for log in (*self._states, *self._logs.values()):
             log.close()
         self._logs.clear()
+        self._states.clear()
         os.close(self._lock)
+
+    def _doomed_directory(self, topic_id: uuid.UUID) -> Path:
+        return self.path / "topics" / f"{topic_id.hex}{_DELETED}"
 
     def _topic_directory(self, topic: str, topic_id: uuid.UUID) -> Path:
         # File names end at 255 bytes and topic names at 249: the id is what identifies.

@@ -47,6 +47,14 @@ class Disk:
         finally:
             os.close(fd)
 
+    def sync_all(self) -> None:
+        """Return when everything written so far, files and names, is on stable storage."""
+        os.sync()
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory that may already be there, in one that is."""
+        path.mkdir(exist_ok=True)
+
     def size(self, fd: int) -> int:
         """Return a file's length in bytes."""
         return os.fstat(fd).st_size

@@ -9,9 +9,10 @@ An entry is added for the first batch that begins `interval` bytes or more after
 The timestamps are a running maximum, so both columns are sorted and one binary search serves each
 kind of look-up; the few batches between two entries are walked by their headers.
 
-The file holds a header and the entries under one checksum. It can always be made again from the
-segment: a file that is missing, cut short, zeroed or damaged reads as no index at all. Its header says
-how many bytes of the segment it covers, so after a crash only what lies beyond is read again.
+The file holds a header and the entries, each under a checksum, so that the header can be trusted before
+the entries are needed. It can always be made again from the segment: a file that is missing, cut short,
+zeroed or damaged reads as no index at all. Its header says how many bytes of the segment it covers, so
+after a crash only what lies beyond is read again.
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from headwater.record.batch import NO_TIMESTAMP
-
 _MAGIC = b"HWIX"
 _VERSION = 1
-# magic, version, checksum of all that follows, entries, bytes covered, next offset, first timestamp,
-# largest timestamp, position of the batch that has it
-_HEADER = struct.Struct("<4sIIIQqqqQ")
+# magic, version, checksum of the header from here on, checksum of the entries, number of entries, bytes
+# covered, next offset, first timestamp, largest timestamp, position of the batch that has it
+_HEADER = struct.Struct("<4sIIIIQqqqQ")
 _CHECKED_FROM = 12
 HEADER_SIZE = _HEADER.size
 ENTRY_SIZE = 16
@@ -76,22 +75,26 @@ class SparseIndex:
         i = bisect_right(self.positions, position)
         return (self.offsets[i], self.positions[i]) if i < len(self.positions) else None
 
+    def at_or_before(self, position: int) -> tuple[int, int]:
+        """Return (relative offset, position) of the last entry at or before a position, or (0, 0)."""
+        i = bisect_right(self.positions, position) - 1
+        return (self.offsets[i], self.positions[i]) if i >= 0 else (0, 0)
+
     def before_time(self, timestamp: int) -> tuple[int, int]:
         """Return (relative offset, position) that no record of this timestamp or a later one lies before."""
         i = bisect_left(self.times, timestamp) - 1
         return (self.offsets[i], self.positions[i]) if i >= 0 else (0, 0)
 
-    def cut(self, position: int) -> None:
-        """Forget the entries at or beyond a position."""
-        i = bisect_left(self.positions, position)
-        del self.offsets[i:], self.positions[i:], self.times[i:]
-
     def encode(self, coverage: Coverage) -> bytes:
-        """Return the index file's content."""
-        columns = b"".join(_little_endian(column) for column in (self.offsets, self.positions, self.times))
+        """Return the index file's content: the entries that lie within `coverage`."""
+        count = bisect_right(self.positions, coverage.position)
+        columns = b"".join(
+            _little_endian(column[:count]) for column in (self.offsets, self.positions, self.times)
+        )
         header = bytearray(_HEADER.size)
         fields = (
-            len(self),
+            crc32c(columns),
+            count,
             coverage.position,
             coverage.next_offset,
             coverage.first_timestamp,
@@ -99,17 +102,19 @@ class SparseIndex:
             coverage.max_position,
         )
         _HEADER.pack_into(header, 0, _MAGIC, _VERSION, 0, *fields)
-        crc = crc32c(columns, crc32c(memoryview(header)[_CHECKED_FROM:]))
+        crc = crc32c(memoryview(header)[_CHECKED_FROM:])
         _HEADER.pack_into(header, 0, _MAGIC, _VERSION, crc, *fields)
         return bytes(header) + columns
 
 
 def read_coverage(header: bytes, file_size: int) -> Coverage | None:
-    """Return what an index file's header says, or None where it cannot be an index."""
+    """Return what an index file's header says, or None where it is damaged or no index at all."""
     if len(header) < _HEADER.size:
         return None
-    magic, version, _, count, *fields = _HEADER.unpack_from(header)
+    magic, version, crc, _, count, *fields = _HEADER.unpack_from(header)
     if magic != _MAGIC or version != _VERSION or file_size != _HEADER.size + count * ENTRY_SIZE:
+        return None
+    if crc32c(memoryview(header)[_CHECKED_FROM : _HEADER.size]) != crc:
         return None
     return Coverage(*fields)
 
@@ -117,7 +122,7 @@ def read_coverage(header: bytes, file_size: int) -> Coverage | None:
 def decode(data: bytes) -> tuple[SparseIndex, Coverage] | None:
     """Return the index that a file holds, or None where any of it is damaged."""
     coverage = read_coverage(data, len(data))
-    if coverage is None or crc32c(memoryview(data)[_CHECKED_FROM:]) != _HEADER.unpack_from(data)[2]:
+    if coverage is None or crc32c(memoryview(data)[_HEADER.size :]) != _HEADER.unpack_from(data)[3]:
         return None
     count = (len(data) - _HEADER.size) // ENTRY_SIZE
     index = SparseIndex()
@@ -132,11 +137,5 @@ def decode(data: bytes) -> tuple[SparseIndex, Coverage] | None:
 
 def _little_endian(column: array[int]) -> bytes:
     if sys.byteorder == "big":
-        column = array(column.typecode, column)
         column.byteswap()
     return column.tobytes()
-
-
-EMPTY = Coverage(
-    position=0, next_offset=0, first_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP, max_position=0
-)

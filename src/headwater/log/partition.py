@@ -17,18 +17,22 @@ from __future__ import annotations
 import errno
 import logging
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.log import checkpoint as checkpoint_file
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
 from headwater.log.errors import DamagedRange, OffsetOutOfRange, StorageFailed, StorageFull
+from headwater.log.index import Coverage
 from headwater.log.producers import Producers
 from headwater.log.segment import OpenFiles, Segment
-from headwater.record.batch import NO_TIMESTAMP, Header, place, read_header, stamp
-from headwater.record.records import decode_batch
+from headwater.log.sync import SyncWork
+from headwater.record.batch import NO_TIMESTAMP, Header, place, stamp
+from headwater.record.records import Record, decode_batch
 
 logger = logging.getLogger(__name__)
 
@@ -36,37 +40,46 @@ LEADER_EPOCH = 0
 CHECKPOINT_BYTES = 64 * 1024 * 1024
 """How much may be appended between two checkpoints: the most that recovery reads again."""
 _MAX_SPAN = 2**31 - 1
-
-
-class SyncWork:
-    """What it takes to make a partition durable up to the moment of `begin_sync`."""
-
-    __slots__ = ("directories", "disk", "error", "files", "log", "offset", "position", "segment", "segments")
-
-    def __init__(self, log: PartitionLog, segments: list[Segment], directories: list[Path]) -> None:
-        self.log = log
-        self.disk = log.disk
-        self.segments = segments
-        self.files = [segment.descriptor for segment in segments]
-        self.directories = directories
-        self.segment = segments[-1]
-        self.position = self.segment.size
-        self.offset = log.end_offset
-        self.error: OSError | None = None
-
-    def run(self) -> None:
-        """Sync the files, then the directories that name new ones; any thread may do this."""
-        try:
-            for fd in self.files:
-                self.disk.sync(fd)
-            for directory in self.directories:
-                self.disk.sync_directory(directory)
-        except OSError as error:
-            self.error = error
+_PASSING = {
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EMFILE: "too many files are open",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.ENOMEM: "no memory left",
+}
+"""Failed writes that leave the file as it was, and may succeed later."""
 
 
 class PartitionLog:
     """The log of one partition."""
+
+    __slots__ = (
+        "_bases",
+        "_closed",
+        "_flights",
+        "_owed_names",
+        "_reported",
+        "_since_checkpoint",
+        "_unsynced",
+        "_visible",
+        "_visible_end",
+        "config",
+        "directory",
+        "disk",
+        "end_offset",
+        "error",
+        "files",
+        "high_watermark",
+        "leader_epoch",
+        "on_advance",
+        "partition",
+        "producers",
+        "recovered",
+        "segments",
+        "start_offset",
+        "synced",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -100,8 +113,11 @@ class PartitionLog:
         self._visible: Segment | None = None
         self._visible_end = 0
         self._unsynced: list[Segment] = []
-        self._new_directories: list[Path] = []
+        self._owed_names = 0
+        self._flights: list[SyncWork] = []
         self._since_checkpoint = 0
+        self._closed = False
+        self._reported: str | None = None
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.topic}-{self.partition} {self.start_offset}..{self.end_offset}>"
@@ -162,8 +178,7 @@ class PartitionLog:
             self.producers.update(header, base_offset, header.max_timestamp, now_ms)
         self._since_checkpoint += size
         if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
-            segment.pins += 1
+            self.owe_sync(segment)
         if not self.synced:
             self.show(segment, segment.size, self.end_offset)
         return base_offset
@@ -185,40 +200,69 @@ class PartitionLog:
                 ErrorCode.record_list_too_large,
                 f"a batch of {size} bytes exceeds segment.bytes={self.config.segment_bytes} of {self.topic}",
             )
-        if not self.directory.exists():
+        if not self.segments:
             self._make_directory()
-        elif self.directory not in self._new_directories:
-            self._new_directories.append(self.directory)
+            self.owe_names()
+        self._owed_names = max(self._owed_names, 1)
         segment = Segment(self.files, self.directory, self.end_offset)
+        self.files.descriptor(segment)  # a file that cannot be made leaves the log as it was
         if self.segments:
             # The one that closes is complete: recovery need not read it again.
             self._since_checkpoint = CHECKPOINT_BYTES
         self.add(segment)
         return segment
 
+    def roll(self) -> None:
+        """Close the growing segment, so that what is appended next goes into a new file."""
+        if self.segments and self.segments[-1].size:
+            try:
+                self.owe_sync(self._roll(0))
+            except OSError as error:
+                raise self._write_failed(error) from error
+
     def _make_directory(self) -> None:
-        missing = []
-        path = self.directory
-        while not path.exists():
-            missing.append(path)
-            path = path.parent
-        self.directory.mkdir(parents=True, exist_ok=True)
-        # Each new name is durable once the directory that holds it is synced.
-        self._new_directories.extend([self.directory, *(made.parent for made in missing)])
+        self.disk.make_directory(self.directory.parent)
+        self.disk.make_directory(self.directory)
 
     def add(self, segment: Segment) -> None:
         """Put a segment after all others."""
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
 
+    def owe_sync(self, segment: Segment) -> None:
+        """Have the next sync make a segment durable; where an acknowledgement waits, its file stays open."""
+        self._unsynced.append(segment)
+        if self.synced:
+            segment.pins += 1
+
+    def owe_names(self) -> None:
+        """Have the next sync make the names durable that lead to the segments.
+
+        Each is once the directory that holds it is synced. Whether an earlier process, or the sync of
+        another partition of the topic, has done that for those already there, nobody knows.
+        """
+        self._owed_names = 3
+
+    def settled(self) -> None:
+        """Take note that all that recovery found is on stable storage."""
+        if self.end_offset == self.high_watermark:
+            self._drop_unsynced()
+            self._owed_names = 0
+
+    def _drop_unsynced(self) -> None:
+        if self.synced:
+            for segment in self._unsynced:
+                self.files.unpin(segment)
+        self._unsynced = []
+
     def want_checkpoint(self) -> None:
         """Have the next sync, or the close, save a checkpoint."""
         self._since_checkpoint = CHECKPOINT_BYTES
 
     def _write_failed(self, error: OSError) -> StorageFailed | StorageFull:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _PASSING:
             return StorageFull(
-                f"no space left for {self.topic}-{self.partition}: free some disk space, then retry"
+                f"{_PASSING[error.errno]} for {self.topic}-{self.partition}: make room, then retry"
             )
         self._fail(f"writing to {self.topic}-{self.partition} failed: {error}")
         return StorageFailed(self.error)
@@ -231,35 +275,68 @@ class PartitionLog:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether anything was written since the last sync began."""
-        return bool(self._unsynced)
+        """Whether there is anything that a sync could make durable."""
+        return bool(self._unsynced) and self.error is None
 
     def begin_sync(self) -> SyncWork:
         """Return the work that makes all that was appended so far durable."""
-        work = SyncWork(self, self._unsynced, self._new_directories)
-        self._unsynced, self._new_directories = [], []
+        if not self.synced:
+            for segment in self._unsynced:
+                segment.pins += 1
+        work = SyncWork(self, self._unsynced, self._unsynced_directories())
+        self._unsynced, self._owed_names = [], 0
+        if self._since_checkpoint >= CHECKPOINT_BYTES:
+            # Appends go on while the disk works: the checkpoint is of this moment, which the sync covers.
+            work.checkpoint, work.coverage = self._state(), work.segment.coverage
+            self._since_checkpoint = 0
+        self._flights.append(work)
         return work
 
+    def _unsynced_directories(self) -> list[Path]:
+        return [self.directory, *self.directory.parents[:2]][: self._owed_names]
+
+    def _sync_names(self) -> None:
+        under_way = (directory for work in self._flights for directory in work.directories)
+        for directory in (*self._unsynced_directories(), *under_way):
+            self.disk.sync_directory(directory)
+        self._owed_names = 0
+
     def end_sync(self, work: SyncWork) -> None:
-        """Take note of what `work` achieved: the high watermark moves, or the partition fails."""
+        """Take note of what `work` achieved: the high watermark moves, or the partition fails.
+
+        Works end in the order in which they began; a work that has ended already is left alone.
+        """
+        if work not in self._flights:
+            return
+        self._flights.remove(work)
         for segment in work.segments:
-            segment.pins -= 1
+            self.files.unpin(segment)
         if work.error is not None:
             if self.error is None:
                 self._fail(f"syncing {self.topic}-{self.partition} failed: {work.error}")
             self._wake()
             return
-        if self.error is None and work.offset > self.high_watermark:
+        if self.error is not None:
+            return
+        if work.offset > self.high_watermark:
             self.show(work.segment, work.position, work.offset)
-        if self._since_checkpoint >= CHECKPOINT_BYTES and not self._unsynced:
-            self.checkpoint(durable=False)
+        if work.checkpoint is not None and work.coverage is not None:
+            self._save(work.checkpoint, work.segment, work.coverage)
 
     def sync(self) -> None:
         """Make all that was appended durable, here and now."""
-        if self._unsynced:
+        for work in list(self._flights):
+            work.run()
+            self.end_sync(work)
+        if self.needs_sync:
             work = self.begin_sync()
             work.run()
             self.end_sync(work)
+        if self._owed_names and self.error is None:
+            try:
+                self._sync_names()
+            except OSError as error:
+                self._fail(f"syncing {self.topic}-{self.partition} failed: {error}")
 
     def show(self, segment: Segment, position: int, offset: int) -> None:
         """Let readers see the log up to a place."""
@@ -270,40 +347,54 @@ class PartitionLog:
 
     def _wake(self) -> None:
         for wake in list(self.on_advance.values()):
-            wake()
+            try:
+                wake()
+            except Exception:  # whoever waits must not keep the log from going on
+                logger.exception("waking a reader of %s-%d failed", self.topic, self.partition)
 
-    def checkpoint(self, *, durable: bool) -> None:
-        """Save what recovery may take as known; everything up to here must be on stable storage."""
-        if not self.segments:
-            return
-        for segment in self.segments[:-1]:
-            if not segment.index_path.exists():
-                segment.save_index()
-                segment.forget_index()
+    def _state(self) -> Checkpoint:
         last = self.segments[-1]
-        last.save_index()
-        Checkpoint(
+        return Checkpoint(
             self.start_offset, last.base_offset, last.size, last.next_offset, self.producers.to_json()
-        ).save(self.disk, self.directory, durable=durable)
-        self._since_checkpoint = 0
+        )
+
+    def _save(self, checkpoint: Checkpoint, segment: Segment, coverage: Coverage) -> None:
+        """Save what recovery may take as known; all of it must be on stable storage."""
+        for closed in self.segments:
+            if closed.base_offset >= segment.base_offset:
+                break
+            closed.close_index()
+        try:
+            replace(checkpoint, start_offset=self.start_offset).save(self.disk, self.directory, durable=False)
+        except OSError as error:
+            logger.warning("no checkpoint of %s-%d: %s", self.topic, self.partition, error)
+            self._since_checkpoint = max(self._since_checkpoint, 1)
+            return
+        # The index comes second: one that covers more than the checkpoint would be of no use.
+        segment.save_index(coverage)
 
     def close(self) -> None:
         """Sync, save the checkpoint, and close the files."""
-        if self._unsynced:
+        if self._closed:
+            return
+        self._closed = True
+        if self.segments and self.error is None:
+            unsaved = self._since_checkpoint > 0 or bool(self._unsynced) or self._owed_names > 0
             self.sync()
-            self._since_checkpoint = max(self._since_checkpoint, 1)
-        if self.error is None and self._since_checkpoint and self.segments:
-            self.checkpoint(durable=False)
-        for segment in self.segments:
-            self.files.close(segment)
-        self._wake()
+            if self.error is None and unsaved:
+                self._save(self._state(), self.segments[-1], self.segments[-1].coverage)
+        self._release()
 
     def abandon(self) -> None:
         """Close the files of a log that is being deleted, and let whoever waits look again."""
         self.error = f"{self.topic}-{self.partition} was deleted"
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
+        self._drop_unsynced()
         for segment in self.segments:
-            if not segment.pins:
-                self.files.close(segment)
+            self.files.close(segment)
         self._wake()
 
     # -- reading ---------------------------------------------------------------------------------
@@ -321,20 +412,23 @@ class PartitionLog:
         if offset == self.high_watermark:
             return b""
         i = bisect_right(self._bases, offset) - 1 if len(self._bases) > 1 else 0
+        segment = self.segments[i]
+        end = self._visible_end if segment is self._visible else segment.size
         try:
-            while True:
-                segment = self.segments[i]
-                end = self._visible_end if segment is self._visible else segment.size
-                position = segment.locate(offset, end)
-                if position < end:
-                    return segment.read(position, max_bytes, end)
-                # A gap at the end of a segment: the record, were it there, is in the next one.
-                if segment is self._visible:
-                    return b""
-                i += 1
+            position, base_offset = segment.locate(offset, end)
+            return segment.read(position, max_bytes, end, base_offset)
         except DamagedRange as error:
-            logger.error("%s-%d offset %d: %s", self.topic, self.partition, offset, error)
+            if str(error) != self._reported:  # a consumer asks again and again
+                self._reported = str(error)
+                logger.error("%s-%d offset %d: %s", self.topic, self.partition, offset, error)
             raise
+        except OSError as error:
+            raise self._read_failed(error) from error
+
+    def _read_failed(self, error: OSError) -> StorageFailed:
+        reason = f"reading {self.topic}-{self.partition} failed: {error}"
+        logger.error("%s", reason)
+        return StorageFailed(self.error or reason)
 
     def backlog(self, offset: int) -> int:
         """Return about how many bytes lie between `offset` and the high watermark."""
@@ -349,37 +443,47 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first visible record at or after `timestamp`."""
-        for segment in self.segments:
-            if segment.max_timestamp < timestamp or segment.next_offset <= self.start_offset:
-                continue
-            end = self._visible_end if segment is self._visible else segment.size
-            position = segment.locate_time(timestamp, end)
-            while position < end:
-                data = segment.read(position, 1, end)
-                for record in decode_batch(data):
-                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                        return record.offset, record.timestamp
-                position += read_header(data).size
-            if segment is self._visible:
-                break
+        try:
+            for segment, end in self._readable():
+                if segment.max_timestamp < timestamp:
+                    continue
+                for position, base_offset in segment.since(timestamp, end):
+                    for record in decode_batch(segment.read(position, 1, end, base_offset)):
+                        if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                            return record.offset, record.timestamp
+        except OSError as error:
+            raise self._read_failed(error) from error
         return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the visible record with the largest timestamp, the first of equals."""
-        best: Segment | None = None
+        best: Record | None = None
+        try:
+            for segment, end in self._readable():
+                if best is not None and segment.max_timestamp <= best.timestamp:
+                    continue
+                for position, base_offset in segment.latest(self.start_offset, end):
+                    for record in decode_batch(segment.read(position, 1, end, base_offset)):
+                        least = NO_TIMESTAMP if best is None else best.timestamp
+                        if record.timestamp > least and record.offset >= self.start_offset:
+                            best = record
+        except OSError as error:
+            raise self._read_failed(error) from error
+        return None if best is None else (best.offset, best.timestamp)
+
+    def _readable(self) -> Iterator[tuple[Segment, int]]:
+        """Yield each segment that readers may see something of, and the position where that ends."""
+        visible = self._visible
+        if visible is None or self.start_offset >= self.high_watermark:
+            return
         for segment in self.segments:
-            if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
-                best = segment
-            if segment is self._visible:
-                break
-        if best is None or best.max_timestamp == NO_TIMESTAMP:
-            return None
-        end = self._visible_end if best is self._visible else best.size
-        if best.max_position >= end:
-            return None
-        data = best.read(best.max_position, 1, end)
-        record = max(decode_batch(data), key=lambda r: (r.timestamp, -r.offset))
-        return record.offset, record.timestamp
+            if segment.next_offset <= self.start_offset:
+                continue
+            if segment is visible:
+                yield segment, self._visible_end
+            if segment.base_offset >= visible.base_offset:
+                return
+            yield segment, segment.size
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -393,16 +497,37 @@ class PartitionLog:
                 f"offset {offset} of {self.topic}-{self.partition} is past the high watermark {self.high_watermark}",
             )
         if offset > self.start_offset:
+            if self.error is not None:
+                raise StorageFailed(self.error)
+            try:
+                self._sync_names()
+                self._beginning_at(offset).save(self.disk, self.directory, durable=True)
+            except OSError as error:
+                raise self._write_failed(error) from error
             self.start_offset = offset
-            self.sync()
-            self.checkpoint(durable=True)
             self._drop_segments()
         return self.start_offset
+
+    def _beginning_at(self, offset: int) -> Checkpoint:
+        """Return the last checkpoint with another start, and with all that dropped segments have told."""
+        known = checkpoint_file.load(self.directory) or Checkpoint(segment=-1)
+        i = max(bisect_right(self._bases, offset) - 1, 0)
+        first = self.segments[i].base_offset
+        if known.next_offset >= first:
+            return replace(known, start_offset=offset)
+        return Checkpoint(offset, first, 0, first, self.producers.to_json(before=first))
 
     def _drop_segments(self) -> None:
         while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:
             segment = self.segments.pop(0)
             self._bases.pop(0)
+            if segment in self._unsynced:
+                self._unsynced.remove(segment)
+                if self.synced:
+                    self.files.unpin(segment)
             self.files.close(segment)
-            self.disk.remove(segment.index_path)
-            self.disk.remove(segment.path)
+            try:
+                self.disk.remove(segment.index_path)
+                self.disk.remove(segment.path)
+            except OSError as error:
+                logger.warning("%s stays until the next start: %s", segment.path, error)

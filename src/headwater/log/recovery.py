@@ -4,23 +4,31 @@ The checkpoint names a place that was on stable storage. Segments before that pl
 index files; from it on, every batch is read and its checksum verified, the idempotent producers learn
 from the headers, and a torn tail is cut off. Without a checkpoint everything is read.
 Whatever a crash left half-made is understood: an empty segment, an index or checkpoint under its
-temporary name, a segment that deletion had begun to remove.
+temporary name, a segment that deletion had begun to remove, a segment that was begun while the end of
+the one before it was not yet on stable storage.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.config import LogConfig
+from headwater.log.disk import Disk
 from headwater.log.partition import PartitionLog
 from headwater.log.producers import Producers
+from headwater.log.scan import Damage, Found
 from headwater.log.segment import OpenFiles, Segment
 
 logger = logging.getLogger(__name__)
+
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_SET_ASIDE = ".torn"
 
 
 def open_partition(
@@ -39,60 +47,117 @@ def open_partition(
         names = os.listdir(directory)
     except FileNotFoundError:
         return log
-    bases = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+    bases = sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
     for name in names:
         if name.endswith(".new"):
             files.disk.remove(directory / name)
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
     if saved.segment not in bases:
-        saved = Checkpoint(start_offset=saved.start_offset, segment=-1)
-    log.producers = Producers.from_json(saved.producers)
+        saved = replace(saved, segment=-1, position=0)
+    while len(bases) > 1 and bases[1] <= min(saved.start_offset, saved.next_offset):
+        _remove(files.disk, Segment(files, directory, bases.pop(0)))
+    if saved.producers:
+        log.producers = Producers.from_json(saved.producers)
     for i, base in enumerate(bases):
+        following = bases[i + 1] if i + 1 < len(bases) else None
         segment = Segment(files, directory, base)
         size = segment.path.stat().st_size
-        if base < saved.segment:
-            segment.open_closed(size, bases[i + 1])
+        if following is not None and base < saved.segment:
+            segment.open_closed(size, following)
         else:
-            _recover(log, segment, size, saved if base == saved.segment else None, now_ms)
-            if base != bases[-1]:
-                segment.next_offset = bases[i + 1]
-                segment.save_index()
-                segment.forget_index()
+            _recover(log, segment, size, saved, now_ms)
         log.add(segment)
+        if following is not None and base >= saved.segment and not _closed(segment, following, saved):
+            _set_aside(log, [Segment(files, directory, later) for later in bases[i + 1 :]])
+            break
     _take_bounds(log, saved)
     return log
 
 
-def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint | None, now_ms: int) -> None:
-    known = segment.open_at(size, saved.position if saved else 0)
-    if known == size:
+def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint, now_ms: int) -> None:
+    vouched = saved.position if segment.base_offset == saved.segment else 0
+    known = segment.open_at(size, vouched)
+    if known == size == vouched:
         return
-    found, damaged, torn = segment.recover(size, log.config.index_interval_bytes)
-    known_to = saved.next_offset if saved else 0
-    for item in found:
-        if item.header.base_offset >= known_to:
-            log.producers.replay(item.header, now_ms)
+    if known != vouched:
+        log.want_checkpoint()  # it brings the index along
     where = f"{log.topic}-{log.partition}"
-    for damage in damaged:
+    items = segment.recover(size, vouched, saved.next_offset, log.config.index_interval_bytes)
+    for item in items:
+        if isinstance(item, Found):
+            if item.header.base_offset >= saved.next_offset:
+                log.producers.replay(item.header, now_ms)
+        elif isinstance(item, Damage):
+            logger.error(
+                "%s is damaged on disk: offsets %d to %d (bytes %d to %d of %s) answer with an error, the rest serves",
+                where, item.first_offset, item.next_offset - 1, item.position, item.end, segment.path.name,
+            )  # fmt: skip
+        else:
+            logger.warning(
+                "%s ended in an unfinished write: cut %d bytes, the log ends at offset %d",
+                where, size - item.position, segment.next_offset,
+            )  # fmt: skip
+    log.files.close(segment)  # thousands of idle partitions hold no open files
+    if segment.size != vouched:
+        log.owe_sync(segment)
+
+
+def _closed(segment: Segment, following: int, saved: Checkpoint) -> bool:
+    """Close a recovered segment that another one follows; false where the log ends before that one begins."""
+    if segment.next_offset < following and following > _given(saved):
+        return False
+    segment.next_offset = following
+    segment.close_index()
+    return True
+
+
+def _set_aside(log: PartitionLog, segments: list[Segment]) -> None:
+    # They were written while the end of the one before them was not yet durable, so nothing in them was
+    # ever acknowledged. Should somebody else have shortened that one, they are still there.
+    for segment in segments:
+        log.disk.remove(segment.index_path)
+        if not segment.path.stat().st_size:
+            log.disk.remove(segment.path)
+            continue
+        log.disk.rename(segment.path, segment.path.with_name(segment.path.name + _SET_ASIDE))
         logger.error(
-            "%s is damaged on disk: offsets %d to %d (bytes %d to %d of %s) answer with an error, the rest serves",
-            where, damage.first_offset, damage.next_offset - 1, damage.position, damage.end, segment.path.name,
+            "%s-%d: %s begins where the log no longer reaches: it was never acknowledged and is set aside",
+            log.topic, log.partition, segment.path.name,
         )  # fmt: skip
-    if torn is not None:
-        logger.warning(
-            "%s ended in an unfinished write: cut %d bytes, the log ends at offset %d",
-            where, size - torn.position, segment.next_offset,
-        )  # fmt: skip
+
+
+def _remove(disk: Disk, segment: Segment) -> None:
+    disk.remove(segment.index_path)
+    disk.remove(segment.path)
+
+
+def _given(saved: Checkpoint) -> int:
+    """Return the offset below which all are given: never to another record, even if the bytes are gone."""
+    return max(saved.start_offset, saved.next_offset)
 
 
 def _take_bounds(log: PartitionLog, saved: Checkpoint) -> None:
+    least = _given(saved)
     if not log.segments:
-        log.start_offset = log.end_offset = log.high_watermark = saved.start_offset
+        log.start_offset = log.end_offset = log.high_watermark = least
         return
     last = log.segments[-1]
+    if last.next_offset < least or (last.size < saved.position and last.base_offset == saved.segment):
+        if last.next_offset < least:
+            logger.error(
+                "%s-%d lost its end: offsets %d to %d were there and are not on disk",
+                log.topic, log.partition, last.next_offset, least - 1,
+            )  # fmt: skip
+            last.next_offset = least
+        last.close_index()
+        last = Segment(log.files, log.directory, last.next_offset)
+        log.add(last)
+        log.files.descriptor(last)
+        log.owe_sync(last)
     log.end_offset = last.next_offset
-    log.start_offset = min(max(saved.start_offset, log.segments[0].base_offset), log.end_offset)
+    log.start_offset = max(saved.start_offset, log.segments[0].base_offset)
     log.show(last, last.size, log.end_offset)
     if last.size != saved.position or last.base_offset != saved.segment:
         log.recovered = True
+        log.owe_names()
         log.want_checkpoint()

@@ -5,16 +5,19 @@
 
 Only the last segment of a partition grows. A segment holds an open file only while it is in use; thousands
 of idle partitions hold none. All methods belong to one thread; a sync may run elsewhere on the descriptor
-that `pin` has handed out.
+that a pin keeps open.
 
+A log is dense: each batch begins at the offset where the one before it ends, so the base offset of every
+batch is known beforehand, and a damaged one, which no checksum covers, is found out.
 Batches appended in this process were verified on their way in. What an earlier process wrote is verified
 when it is first read (`read` tracks which bytes), so damage on disk becomes an error and never a record.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 from crc32c import crc32c
@@ -36,7 +39,10 @@ from headwater.record.batch import (
     read_header,
 )
 
+logger = logging.getLogger(__name__)
+
 _WALK = 64 * 1024
+_REBUILT_INTERVAL = 4096
 
 
 def segment_name(base_offset: int) -> str:
@@ -52,6 +58,9 @@ class OpenFiles:
         self._limit = limit
         self._segments: OrderedDict[Segment, int] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._segments)
+
     def descriptor(self, segment: Segment) -> int:
         """Return the segment's descriptor, opening its file where necessary."""
         fd = self._segments.get(segment)
@@ -64,10 +73,19 @@ class OpenFiles:
         return fd
 
     def close(self, segment: Segment) -> None:
-        """Close the segment's file if it is open."""
+        """Close the segment's file if it is open, at once or when the last pin is gone."""
+        if segment.pins:
+            segment.retired = True
+            return
         fd = self._segments.pop(segment, None)
         if fd is not None:
             self.disk.close(fd)
+
+    def unpin(self, segment: Segment) -> None:
+        """Let go of a descriptor that another thread was using."""
+        segment.pins -= 1
+        if segment.retired and not segment.pins:
+            self.close(segment)
 
     def _evict(self) -> None:
         for segment in self._segments:
@@ -81,23 +99,25 @@ class Segment:
 
     __slots__ = (
         "_checked",
+        "_directory",
         "_files",
         "_index",
         "_indexed_to",
+        "_saved_to",
         "base_offset",
         "first_timestamp",
         "max_position",
         "max_timestamp",
         "next_offset",
-        "path",
         "pins",
+        "retired",
         "size",
         "trusted_from",
     )
 
     def __init__(self, files: OpenFiles, directory: Path, base_offset: int) -> None:
         self._files = files
-        self.path = directory / f"{segment_name(base_offset)}.log"
+        self._directory = directory
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -105,17 +125,24 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_position = 0
         self.pins = 0
+        self.retired = False
         # Bytes from `trusted_from` on were verified by this process as they came; of those before,
         # the range `_checked` has been verified since.
         self.trusted_from = 0
         self._checked = (0, 0)
         self._index: SparseIndex | None = None
         self._indexed_to = 0
+        self._saved_to = -1
+
+    @property
+    def path(self) -> Path:
+        """Where the batches are."""
+        return self._directory / f"{segment_name(self.base_offset)}.log"
 
     @property
     def index_path(self) -> Path:
         """Where the index file is."""
-        return self.path.with_suffix(".index")
+        return self._directory / f"{segment_name(self.base_offset)}.index"
 
     @property
     def descriptor(self) -> int:
@@ -128,6 +155,13 @@ class Segment:
         if self._index is None:
             self._index = self._load_index() if self.size else SparseIndex()
         return self._index
+
+    @property
+    def coverage(self) -> Coverage:
+        """What is known of the segment as it is now."""
+        return Coverage(
+            self.size, self.next_offset, self.first_timestamp, self.max_timestamp, self.max_position
+        )
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -167,7 +201,7 @@ class Segment:
         self.size = self.trusted_from = size
         self.next_offset = next_offset
         coverage = self._read_coverage()
-        if coverage is None or coverage.position != size:
+        if coverage is None or coverage.position != size or coverage.next_offset != next_offset:
             self.rebuild()
         else:
             self._take(coverage)
@@ -181,6 +215,8 @@ class Segment:
         loaded = self._read_index()
         if loaded is None or not 0 < loaded[1].position <= min(size, position):
             return 0
+        if loaded[1].next_offset <= self.base_offset:
+            return 0  # the index of another segment
         self._index, coverage = loaded
         self._take(coverage)
         self.size = self.trusted_from = coverage.position
@@ -188,80 +224,93 @@ class Segment:
         self._indexed_to = self._index.positions[-1] if len(self._index) else 0
         return coverage.position
 
-    def recover(self, size: int, index_interval: int) -> tuple[list[Found], list[Damage], Torn | None]:
-        """Read all that lies beyond what is known, and cut off a torn tail."""
-        found: list[Found] = []
-        damaged: list[Damage] = []
-        torn: Torn | None = None
-        fd = self.descriptor
-        for item in scan(self._files.disk, fd, size, self.size, self.next_offset):
-            if isinstance(item, Found):
-                found.append(item)
-                self._note(
-                    item.position, item.header.size, item.header, item.header.base_offset, index_interval
-                )
-            elif isinstance(item, Damage):
-                damaged.append(item)
-                self.index.add(item.next_offset - self.base_offset, item.end, self.max_timestamp)
-                self._indexed_to = self.size = item.end
-                self.next_offset = item.next_offset
-            else:
-                torn = item
-                self._files.disk.truncate(fd, item.position)
-        if damaged:
-            self.trusted_from = self.size  # the scan walked past the damage; reads must see it
-        return found, damaged, torn
+    def recover(
+        self, size: int, vouched: int, vouched_offset: int, index_interval: int
+    ) -> Iterator[Found | Damage | Torn]:
+        """Read all that lies beyond what is known, telling what was found, and cut off a torn tail.
+
+        The first `vouched` bytes were on stable storage once, and end at `vouched_offset`.
+        """
+        disk, fd = self._files.disk, self.descriptor
+        if self.size < vouched:
+            region = scan(disk, fd, min(size, vouched), self.size, self.next_offset, until=vouched_offset)
+            yield from self._learn(region, index_interval)
+        for item in self._learn(scan(disk, fd, size, self.size, self.next_offset), index_interval):
+            if isinstance(item, Torn):
+                disk.truncate(fd, item.position)
+            yield item
 
     def rebuild(self) -> None:
-        """Make the index again from the batches; a torn end of a closed segment is left as damage."""
-        size = self._files.disk.size(self.descriptor)
-        next_offset = self.next_offset
+        """Make the index again from the batches of a segment that is no longer written to."""
+        size, next_offset = self._files.disk.size(self.descriptor), self.next_offset
         self._index = SparseIndex()
         self.size, self.next_offset, self._indexed_to = 0, self.base_offset, 0
         self.first_timestamp = self.max_timestamp = NO_TIMESTAMP
-        for item in scan(self._files.disk, self.descriptor, size, 0, self.base_offset):
-            if isinstance(item, Found):
-                self._note(item.position, item.header.size, item.header, item.header.base_offset, 4096)
-            elif isinstance(item, Damage):
-                self._index.add(item.next_offset - self.base_offset, item.end, self.max_timestamp)
-                self._indexed_to = item.end
+        self.max_position = 0
+        region = scan(self._files.disk, self.descriptor, size, 0, self.base_offset, until=next_offset)
+        for _ in self._learn(region, _REBUILT_INTERVAL):
+            pass
         self.size = self.trusted_from = size
-        self.next_offset = max(next_offset, self.next_offset)
-        self.save_index()
+        self.next_offset = next_offset
+        self.save_index(self.coverage)
 
-    def save_index(self) -> None:
-        """Write the index file; it is checked when read, so it need not be synced."""
-        coverage = Coverage(
-            self.size, self.next_offset, self.first_timestamp, self.max_timestamp, self.max_position
-        )
-        self._files.disk.write_file(self.index_path, self.index.encode(coverage), durable=False)
+    def _learn(
+        self, items: Iterator[Found | Damage | Torn], index_interval: int
+    ) -> Iterator[Found | Damage | Torn]:
+        for item in items:
+            if isinstance(item, Found):
+                header = item.header
+                self._note(item.position, header.size, header, header.base_offset, index_interval)
+            elif isinstance(item, Damage):
+                # The entry lets look-ups of what follows pass the damage by.
+                self.index.add(item.next_offset - self.base_offset, item.end, self.max_timestamp)
+                self._indexed_to = self.size = item.end
+                self.next_offset = item.next_offset
+                self.trusted_from = item.end  # the scan went past the damage; reads must see it
+            yield item
 
-    def forget_index(self) -> None:
-        """Drop the index from memory; it is on disk."""
-        self._index = None
+    def save_index(self, coverage: Coverage) -> None:
+        """Write the index file; it is checked when read, and can be made again, so it need not be synced."""
+        if coverage.position == self._saved_to:
+            return
+        try:
+            self._files.disk.write_file(self.index_path, self.index.encode(coverage), durable=False)
+        except OSError as error:
+            logger.warning("the index %s could not be written: %s", self.index_path, error)
+        else:
+            self._saved_to = coverage.position
+
+    def close_index(self) -> None:
+        """Write the index of a segment that grows no more, and drop it from memory."""
+        if self._saved_to != self.size:
+            self.save_index(self.coverage)
+            if self._saved_to == self.size:
+                self._index = None
 
     def _take(self, coverage: Coverage) -> None:
         self.first_timestamp = coverage.first_timestamp
         self.max_timestamp = coverage.max_timestamp
         self.max_position = coverage.max_position
+        self._saved_to = coverage.position
 
     def _read_coverage(self) -> Coverage | None:
         try:
             with self.index_path.open("rb") as file:
                 header = file.read(index_file.HEADER_SIZE)
                 return index_file.read_coverage(header, self.index_path.stat().st_size)
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def _read_index(self) -> tuple[SparseIndex, Coverage] | None:
         try:
             return index_file.decode(self.index_path.read_bytes())
-        except FileNotFoundError:
+        except OSError:
             return None
 
     def _load_index(self) -> SparseIndex:
         loaded = self._read_index()
-        if loaded is None:
+        if loaded is None or loaded[1].position != self.size:
+            self._saved_to = -1
             self.rebuild()
             assert self._index is not None
             return self._index
@@ -269,58 +318,75 @@ class Segment:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def locate(self, offset: int, end: int) -> int:
-        """Return the position of the batch that holds `offset`, or of the next one after a gap.
+    def locate(self, offset: int, end: int) -> tuple[int, int]:
+        """Return the position and base offset of the batch that holds `offset`.
 
         `end` bounds the walk. Raises `DamagedRange` where the offset lies in bytes that do not read.
         """
-        relative, position = self.index.floor(offset - self.base_offset)
-        if self.base_offset + relative == offset:
-            return position
-        return self._walk(
-            position, self.base_offset + relative, end, lambda h: h.last_offset >= offset, offset
-        )
+        index = self.index
+        relative, position = index.floor(offset - self.base_offset)
+        base_offset = self.base_offset + relative
+        if base_offset == offset:
+            return position, base_offset
+        following = index.ceiling(position)
+        if following is not None and following[1] < end:
+            end = following[1]
+        for place, header in self._headers(position, base_offset, end):
+            if header.last_offset >= offset:
+                return place, header.base_offset
+        raise self._damaged(position)
 
-    def locate_time(self, timestamp: int, end: int) -> int:
-        """Return the position of the first batch with a record at or after `timestamp`, or `end`."""
+    def since(self, timestamp: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the position and base offset of each batch with a record at or after `timestamp`."""
         relative, position = self.index.before_time(timestamp)
-        return self._walk(
-            position, self.base_offset + relative, end, lambda h: h.max_timestamp >= timestamp, None
-        )
+        for place, header in self._headers(position, self.base_offset + relative, end):
+            if header.max_timestamp >= timestamp:
+                yield place, header.base_offset
 
-    def _walk(
-        self, position: int, least: int, end: int, wanted: Callable[[Header], bool], offset: int | None
-    ) -> int:
+    def latest(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return the position and base offset of the batches among which the largest timestamp is.
+
+        Only records from `offset` on count, in batches before the position `end`: a batch that begins
+        before `offset` may or may not have it in a record that counts.
+        """
+        if self.base_offset >= offset and self.max_position < end:
+            relative, place = self.index.at_or_before(self.max_position)
+            for position, header in self._headers(place, self.base_offset + relative, end):
+                if position == self.max_position:
+                    return [(position, header.base_offset)]
+        best: list[tuple[int, int]] = []
+        cut: list[tuple[int, int]] = []
+        largest = NO_TIMESTAMP
+        for position, header in self._headers(*self.locate(max(offset, self.base_offset), end), end):
+            if header.base_offset < offset:
+                cut = [(position, header.base_offset)]
+            elif header.max_timestamp > largest:
+                largest, best = header.max_timestamp, [(position, header.base_offset)]
+        return cut + best
+
+    def _headers(self, position: int, base_offset: int, end: int) -> Iterator[tuple[int, Header]]:
+        """Yield the batches' headers from a place on; raise `DamagedRange` at one that cannot be there."""
         disk, fd = self._files.disk, self.descriptor
         data, start = b"", position
-        while position + HEADER_SIZE <= end:
+        while position < end:
             if position + HEADER_SIZE > start + len(data):
                 start = position
                 data = disk.pread(fd, min(_WALK, end - position), position)
+            if position + HEADER_SIZE > start + len(data):
+                raise self._damaged(position)
             header = read_header(data, position - start)
-            if not _plausible(header, least, self.next_offset) or position + header.size > end:
-                least, position = self._past_damage(position, offset, end)
-                continue
-            if wanted(header):
-                return position
+            if not self._belongs(header, base_offset) or position + header.size > end:
+                raise self._damaged(position)
+            yield position, header
             position += header.size
-            least = header.last_offset + 1
-        return end
+            base_offset = header.last_offset + 1
 
-    def _past_damage(self, position: int, offset: int | None, end: int) -> tuple[int, int]:
-        resume = self.index.ceiling(position)
-        following, place = (
-            (self.next_offset, end) if resume is None else (self.base_offset + resume[0], resume[1])
-        )
-        if offset is not None and offset < following:
-            raise DamagedRange(f"the batch that holds offset {offset} is damaged on disk at byte {position}")
-        return following, place
-
-    def read(self, position: int, size: int, end: int) -> bytes | memoryview:
+    def read(self, position: int, size: int, end: int, base_offset: int) -> bytes | memoryview:
         """Return up to `size` bytes of batches at `position`, at least one whole batch, not beyond `end`.
 
-        The last batch may be cut off, as in every Kafka fetch. Raises `DamagedRange` when the first
-        batch fails its checksum; a later one that fails ends the bytes before it.
+        The first one ought to begin at `base_offset`. The last one may be cut off, as in every Kafka
+        fetch. Raises `DamagedRange` when the first batch is damaged; a later one that is ends the bytes
+        before it.
         """
         disk, fd = self._files.disk, self.descriptor
         wanted = min(size, end - position)
@@ -332,37 +398,36 @@ class Segment:
             self._checked[0] <= position and self._checked[1] >= position + len(data)
         ):
             return data
-        return self._verified(data, position)
+        return self._verified(data, position, base_offset)
 
-    def _verified(self, data: bytes, position: int) -> memoryview:
+    def _verified(self, data: bytes, position: int, base_offset: int) -> memoryview:
         view = memoryview(data)
-        at, total, least = 0, len(data), self.base_offset
+        at, total = 0, len(data)
         while total - at >= HEADER_SIZE:
             header = read_header(data, at)
             following = at + header.size
-            if not _plausible(header, least, self.next_offset) or following > total:
+            if not self._belongs(header, base_offset) or following > total:
                 break
             if crc32c(view[at + CRC_START : following]) != header.crc:
                 break
-            # The base offset is outside the checksum: the batch after it must not contradict it.
-            if (
-                total - following >= HEADER_SIZE
-                and read_header(data, following).base_offset <= header.last_offset
-            ):
-                break
-            at, least = following, header.last_offset + 1
+            at, base_offset = following, header.last_offset + 1
         if at == 0:
-            raise DamagedRange(f"a batch is damaged on disk at byte {position} of {self.path.name}")
+            raise self._damaged(position)
         low, high = self._checked
-        self._checked = (low, position + at) if low <= position <= high else (position, position + at)
+        end = position + at
+        self._checked = (low, max(high, end)) if low <= position <= high else (position, end)
         return view[:at]
 
+    def _belongs(self, header: Header, base_offset: int) -> bool:
+        """Whether a header can be the one of the batch that begins at `base_offset`."""
+        return (
+            header.base_offset == base_offset
+            and header.magic == MAGIC
+            and header.length >= MIN_LENGTH
+            and 0 <= header.last_offset_delta < self.next_offset - base_offset
+        )
 
-def _plausible(header: Header, least_offset: int, next_offset: int) -> bool:
-    """Whether a header can stand where offsets from `least_offset` up to `next_offset` are expected."""
-    return (
-        header.magic == MAGIC
-        and header.length >= MIN_LENGTH
-        and header.last_offset_delta >= 0
-        and least_offset <= header.base_offset < next_offset
-    )
+    def _damaged(self, position: int) -> DamagedRange:
+        return DamagedRange(
+            f"a batch is damaged on disk at byte {position} of {segment_name(self.base_offset)}.log"
+        )

@@ -38,8 +38,11 @@ LENGTH_END = 12
 CRC_START = 21
 MIN_LENGTH = HEADER_SIZE - LENGTH_END
 MAGIC = 2
+_MAGIC_AT = 16
+_OLD_MIN_LENGTH = 14  # of the formats before batches
 
 CODEC_MASK = 0x07
+MAX_CODEC = 4
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -122,25 +125,46 @@ def checksum(buffer: Buffer, start: int, end: int) -> int:
 
 
 def check(buffer: Buffer, start: int, end: int) -> Header:
-    """Return the header of the one batch that fills `buffer[start:end]`, or raise `CorruptBatch`.
+    """Return the header of the one batch in `buffer[start:end]`; raise `CorruptBatch` or `InvalidBatch`.
 
-    Checks what damage would break: the length, the magic byte and the checksum.
+    Checks what damage would break: the length, the magic byte and the checksum. Less than a batch after
+    the batch is no part of it, as in Kafka; the header's `size` tells where it ends.
     """
     if end - start < HEADER_SIZE:
-        raise CorruptBatch(f"{end - start} bytes are too few for a record batch")
+        raise _too_short(buffer, start, end)
     header = Header._make(_HEADER.unpack_from(buffer, start))
-    if header[3] != MAGIC:
-        raise InvalidBatch(
-            f"message format {header[3]} is not supported: only record batches of format 2 are"
-        )
     length = header[1]
-    if length < MIN_LENGTH or start + LENGTH_END + length > end:
-        raise CorruptBatch(f"a batch length of {length} does not fit {end - start} bytes")
-    if start + LENGTH_END + length != end:
+    stop = start + LENGTH_END + length
+    if header[3] != MAGIC or length < MIN_LENGTH or stop > end:
+        raise _too_short(buffer, start, end)
+    if stop != end and _whole(buffer, stop, end):
         raise InvalidBatch("a produce request holds exactly one record batch per partition")
-    if header[4] != crc32c(memoryview(buffer)[start + CRC_START : end]):
+    if header[4] != crc32c(memoryview(buffer)[start + CRC_START : stop]):
         raise CorruptBatch("the record batch fails its checksum")
     return header
+
+
+def _whole(buffer: Buffer, start: int, end: int) -> bool:
+    """Whether a whole batch of any format begins at `start`."""
+    if end - start <= _MAGIC_AT:
+        return False
+    length: int = _LENGTH.unpack_from(buffer, start + 8)[0]
+    return start + LENGTH_END + length <= end
+
+
+def _too_short(buffer: Buffer, start: int, end: int) -> CorruptBatch | InvalidBatch:
+    """Return what Kafka says of bytes that do not begin with a whole batch of format 2."""
+    if end - start > _MAGIC_AT:
+        length, magic = _LENGTH.unpack_from(buffer, start + 8)[0], buffer[start + _MAGIC_AT]
+        if length < _OLD_MIN_LENGTH or (magic == MAGIC and length < MIN_LENGTH):
+            return CorruptBatch(f"a batch length of {length} is too small")
+        if magic > MAGIC:
+            return CorruptBatch(f"there is no message format {magic}")
+        if magic < MAGIC:
+            return InvalidBatch(
+                f"message format {magic} is not supported: only record batches of format 2 are"
+            )
+    return InvalidBatch(f"{end - start} bytes hold no whole record batch")
 
 
 def check_produced(header: Header) -> None:
@@ -150,6 +174,8 @@ def check_produced(header: Header) -> None:
         raise InvalidBatch(f"the batch counts {count} records but its last offset delta is {last_delta}")
     if attributes & CONTROL:
         raise InvalidBatch("clients are not allowed to write control records")
+    if attributes & CODEC_MASK > MAX_CODEC:
+        raise InvalidBatch(f"there is no compression codec number {attributes & CODEC_MASK}")
     if producer_id != NO_PRODUCER and base_sequence < 0:
         raise InvalidBatch(f"producer {producer_id} sent no sequence number")
 

@@ -22,6 +22,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
 _FIRST_GUESS = 64 * 1024
+_OUTPUT_FULL = "failed to write whole buffer"
+"""What cramjam says when the output buffer is too small; it has no error class for it."""
 
 
 class Codec(Enum):
@@ -78,16 +80,22 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
-    gzip = zlib.decompressobj(wbits=31)
-    try:
-        out = gzip.decompress(data, limit)
-    except zlib.error as error:
-        raise CorruptBatch(f"gzip data does not read: {error}") from None
-    if not gzip.eof:
-        if len(out) >= limit:
+    out = bytearray()
+    rest: Buffer = data
+    while True:  # gzip streams may follow one another, and Java's reader takes them as one
+        gzip = zlib.decompressobj(wbits=31)
+        try:
+            # One byte more than allowed tells what fits exactly from what does not fit.
+            out += gzip.decompress(rest, limit + 1 - len(out))
+        except zlib.error as error:
+            raise CorruptBatch(f"gzip data does not read: {error}") from None
+        if len(out) > limit:
             raise TooLarge(f"gzip data grows beyond {limit} bytes")
-        raise CorruptBatch("gzip data ends early")
-    return out
+        if not gzip.eof:
+            raise CorruptBatch("gzip data ends early")
+        if not gzip.unused_data:
+            return bytes(out)
+        rest = gzip.unused_data
 
 
 def _grow(decompress_into: Callable[[Any, Any], int], data: Buffer, limit: int) -> bytes:
@@ -98,7 +106,7 @@ def _grow(decompress_into: Callable[[Any, Any], int], data: Buffer, limit: int) 
         try:
             size = decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            if "write" not in str(error).lower() and "buffer" not in str(error).lower():
+            if _OUTPUT_FULL not in str(error):
                 raise CorruptBatch(f"compressed data does not read: {error}") from None
             if capacity >= limit:
                 raise TooLarge(f"compressed data grows beyond {limit} bytes") from None

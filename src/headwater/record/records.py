@@ -33,6 +33,12 @@ MAX_DECOMPRESSED = 256 * 1024 * 1024
 """What one batch may grow to when it is opened; Kafka's largest requests are 100 MB."""
 
 
+# Some clients put any bytes into a header's name: they come out as they went in.
+_NAME_ERRORS = "surrogateescape"
+_MIN_INT64 = -(2**63)
+_MAX_INT64 = 2**63 - 1
+
+
 class Record(NamedTuple):
     """One record with its absolute offset and timestamp."""
 
@@ -44,7 +50,9 @@ class Record(NamedTuple):
 
 
 def encode_varint(out: bytearray, number: int) -> None:
-    """Append `number` to `out` as a zig-zag varint."""
+    """Append `number`, of 64 bits at most, to `out` as a zig-zag varint."""
+    if not _MIN_INT64 <= number <= _MAX_INT64:
+        raise ValueError(f"{number} does not fit 64 bits")
     rest = (number << 1) ^ (number >> 63)
     while rest > 0x7F:
         out.append((rest & 0x7F) | 0x80)
@@ -62,6 +70,8 @@ def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
         position += 1
         rest |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if rest >> 64:
+                raise CorruptBatch(f"the varint before byte {position} does not fit 64 bits")
             return (rest >> 1) ^ -(rest & 1), position
         shift += 7
 
@@ -120,7 +130,7 @@ def _encode_record(out: bytearray, record: Record, timestamp_delta: int, offset_
     _encode_bytes(body, record.value)
     encode_varint(body, len(record.headers))
     for name, value in record.headers:
-        _encode_bytes(body, name.encode())
+        _encode_bytes(body, name.encode(errors=_NAME_ERRORS))
         _encode_bytes(body, value)
     encode_varint(out, len(body))
     out += body
@@ -139,7 +149,12 @@ def decode_batch(buffer: Buffer, start: int = 0, *, limit: int = MAX_DECOMPRESSE
 
     Raises `CorruptBatch` where the records do not read as the header says.
     """
+    available = len(buffer) - start
+    if available < HEADER_SIZE:
+        raise CorruptBatch(f"{max(available, 0)} bytes are too few for a record batch")
     header = read_header(buffer, start)
+    if not HEADER_SIZE <= header.size <= available or header.record_count < 0:
+        raise CorruptBatch(f"no whole record batch of {header.record_count} records in {available} bytes")
     payload: Buffer = memoryview(buffer)[start + HEADER_SIZE : start + header.size]
     codec = Codec.of(header.attributes & CODEC_MASK)
     if codec is not Codec.NONE:
@@ -150,8 +165,10 @@ def decode_batch(buffer: Buffer, start: int = 0, *, limit: int = MAX_DECOMPRESSE
         for _ in range(header.record_count):
             record, position = _decode_record(payload, position, header)
             yield record if append_time is None else record._replace(timestamp=append_time)
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise CorruptBatch(f"the records at offset {header.base_offset} do not read: {error}") from None
+    if position != len(payload):
+        raise CorruptBatch(f"{len(payload) - position} bytes follow the {header.record_count} records")
 
 
 def _decode_record(buffer: Buffer, position: int, header: Header) -> tuple[Record, int]:
@@ -173,7 +190,7 @@ def _decode_record(buffer: Buffer, position: int, header: Header) -> tuple[Recor
         if name is None:
             raise CorruptBatch("a record header has no name")
         content, position = _decode_bytes(buffer, position)
-        headers.append((name.decode(), content))
+        headers.append((name.decode(errors=_NAME_ERRORS), content))
     if position != end:
         raise CorruptBatch(f"a record says it has {length} bytes but ends {end - position} bytes early")
     offset = header.base_offset + offset_delta

@@ -1,0 +1,69 @@
+"""The work of making one partition durable: begun and ended on its owner's thread, done on any."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.log.checkpoint import Checkpoint
+from headwater.log.index import Coverage
+from headwater.log.segment import Segment
+
+if TYPE_CHECKING:
+    from headwater.log.partition import PartitionLog
+
+
+class SyncWork:
+    """What it takes to make a partition durable up to the moment of `begin_sync`."""
+
+    __slots__ = (
+        "_done",
+        "_lock",
+        "checkpoint",
+        "coverage",
+        "directories",
+        "disk",
+        "error",
+        "files",
+        "log",
+        "offset",
+        "position",
+        "segment",
+        "segments",
+    )
+
+    def __init__(self, log: PartitionLog, segments: list[Segment], directories: list[Path]) -> None:
+        self.log = log
+        self.disk = log.disk
+        self.segments = segments
+        self.error: OSError | None = None
+        try:
+            self.files = [segment.descriptor for segment in segments]
+        except OSError as error:
+            self.error = error
+        self.directories = directories
+        self.segment = segments[-1]
+        self.position = self.segment.size
+        self.offset = log.end_offset
+        self.checkpoint: Checkpoint | None = None
+        self.coverage: Coverage | None = None
+        self._lock = threading.Lock()
+        self._done = False
+
+    def run(self) -> None:
+        """Sync the files, then the directories that name new ones; any thread may do this.
+
+        It is done once: whoever comes second waits for the first.
+        """
+        with self._lock:
+            if self._done or self.error is not None:
+                return
+            try:
+                for fd in self.files:
+                    self.disk.sync(fd)
+                for directory in self.directories:
+                    self.disk.sync_directory(directory)
+            except OSError as error:
+                self.error = error
+            self._done = True

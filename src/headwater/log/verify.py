@@ -1,0 +1,243 @@
+"""Checking a data directory against itself, without changing it: every batch, every index, every checkpoint.
+
+A broker may be running on the directory: files are opened for reading only, the end of a partition is where
+it was when the check came to it, and a file that retention removes meanwhile is passed over.
+
+What is found is of three kinds. `damage` is bytes that were whole once and do not read any more; their
+offsets answer with an error. `torn` is a write that a crash interrupted: it was never acknowledged and the
+next start cuts it off. `index` is an index file that disagrees with its segment; the broker makes
+a damaged one again by itself, but one that reads well and leads elsewhere it would believe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from headwater.log import checkpoint as checkpoint_file
+from headwater.log import index as index_file
+from headwater.log.checkpoint import Checkpoint
+from headwater.log.disk import Disk
+from headwater.log.errors import UnknownFormat
+from headwater.log.index import SparseIndex
+from headwater.log.scan import Damage, Found, Torn, scan
+
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_TOPIC = re.compile(r"(.+)\.[0-9a-f]{32}")
+_REPORT_BYTES = 8 * 1024 * 1024
+_SETTLE_TRIES = 20
+_SETTLE_SECONDS = 0.1
+
+
+class Kind(StrEnum):
+    """What may be wrong."""
+
+    DAMAGE = "damage"
+    TORN = "torn"
+    INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A range of one file that is not as it ought to be."""
+
+    kind: Kind
+    topic: str
+    partition: int
+    file: str
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """So much more was checked."""
+
+    bytes: int
+    batches: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment on disk, and what is known about where it ends."""
+
+    topic: str
+    partition: int
+    path: Path
+    base_offset: int
+    following: int | None
+    """The base offset of the next segment."""
+    saved: Checkpoint
+    live: bool
+    """Whether a broker may be writing to the partition."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the one that grows."""
+        return self.following is None
+
+
+@contextmanager
+def hold(data: Path) -> Iterator[bool]:
+    """Keep a broker from starting on the directory meanwhile; false where one is running."""
+    if not (data / "format").is_file():
+        raise UnknownFormat(f"{data} is not a data directory of Headwater's: there is no file named format")
+    try:
+        fd = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+def segments(data: Path, topic: str | None = None, *, live: bool) -> list[SegmentFile]:
+    """Return the segments of all topics, or of one; the broker's own state is a topic here too."""
+    found: list[SegmentFile] = []
+    for directory in sorted((data / "topics").iterdir()):
+        match = _TOPIC.fullmatch(directory.name)
+        if match and topic in (None, match[1]):
+            for partition in sorted(directory.iterdir(), key=lambda path: path.name.zfill(10)):
+                found += _of_partition(partition, match[1], int(partition.name), live=live)
+    for directory in sorted((data / "state").iterdir()):
+        if topic in (None, directory.name):
+            found += _of_partition(directory, directory.name, 0, live=live)
+    return found
+
+
+def _of_partition(directory: Path, topic: str, partition: int, *, live: bool) -> list[SegmentFile]:
+    # The checkpoint comes first: what it vouches for is then within the files that are listed.
+    saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
+    bases = sorted(int(match[1]) for name in os.listdir(directory) if (match := _SEGMENT.fullmatch(name)))
+    following = [*bases[1:], None]
+    return [
+        SegmentFile(topic, partition, directory / f"{base:020d}.log", base, after, saved, live)
+        for base, after in zip(bases, following, strict=True)
+    ]
+
+
+def verify(segment: SegmentFile) -> Iterator[Finding | Progress]:
+    """Yield what is wrong with a segment, and now and then how much of it was checked."""
+    try:
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # retention was here
+    try:
+        yield from _Check(segment, fd).run()
+    finally:
+        os.close(fd)
+
+
+class _Check:
+    """The check of one segment."""
+
+    def __init__(self, segment: SegmentFile, fd: int) -> None:
+        self._segment = segment
+        self._fd = fd
+        self._disk = Disk()
+        self._index, self._indexed = _load_index(segment)
+        self._entry = 0
+        self._at, self._next_offset = 0, segment.base_offset
+        self._batches = self._records = self._reported = 0
+
+    def run(self) -> Iterator[Finding | Progress]:
+        """Yield all there is to say."""
+        segment, size = self._segment, os.fstat(self._fd).st_size
+        if self._index is None and self._indexed:
+            yield self._finding(Kind.INDEX, 0, 0, segment.base_offset, segment.base_offset)
+        vouched, until = self._vouched(size)
+        if vouched:
+            yield from self._walk(min(vouched, size), until)
+        yield from self._walk(size, None)
+        yield self._progress()
+
+    def _vouched(self, size: int) -> tuple[int, int | None]:
+        """Return how many bytes were on stable storage once, and at which offset they end."""
+        segment, saved = self._segment, self._segment.saved
+        if segment.following is not None and segment.base_offset < saved.segment:
+            return max(size, 1), segment.following
+        if segment.base_offset == saved.segment:
+            return saved.position, saved.next_offset
+        return 0, None
+
+    def _walk(self, size: int, until: int | None) -> Iterator[Finding | Progress]:
+        tries = _SETTLE_TRIES if self._segment.live and self._segment.is_last else 1
+        while tries:
+            tries -= 1
+            for item in scan(self._disk, self._fd, size, self._at, self._next_offset, until=until):
+                if isinstance(item, Found):
+                    header = item.header
+                    if self._entry_disagrees(item.position, header.base_offset):
+                        yield self._finding(
+                            Kind.INDEX, item.position, item.position, header.base_offset, header.base_offset
+                        )
+                    self._at = item.position + header.size
+                    self._next_offset = header.last_offset + 1
+                    self._batches += 1
+                    self._records += header.record_count
+                    if self._at - self._reported >= _REPORT_BYTES:
+                        yield self._progress()
+                elif isinstance(item, Damage):
+                    yield self._finding(
+                        Kind.DAMAGE, item.position, item.end, item.first_offset, item.next_offset
+                    )
+                    self._at, self._next_offset = item.end, item.next_offset
+                    self._index = None  # the entries around it are of no use to compare
+                elif tries:
+                    time.sleep(_SETTLE_SECONDS)  # the broker may be in the middle of writing this batch
+                else:
+                    yield self._torn(item, size)
+            if self._at >= size:
+                return
+
+    def _torn(self, item: Torn, size: int) -> Finding:
+        return self._finding(Kind.TORN, item.position, size, self._next_offset, self._next_offset)
+
+    def _entry_disagrees(self, position: int, base_offset: int) -> bool:
+        """Whether the next index entry is not about the batch that begins where it says one begins."""
+        index = self._index
+        if index is None or self._entry >= len(index) or index.positions[self._entry] > position:
+            return False
+        relative = base_offset - self._segment.base_offset
+        agrees = index.positions[self._entry] == position and index.offsets[self._entry] == relative
+        self._entry += 1
+        if not agrees:
+            self._index = None  # one line is enough: all that follows may be off
+        return not agrees
+
+    def _finding(self, kind: Kind, position: int, end: int, first: int, following: int) -> Finding:
+        segment = self._segment
+        name = segment.path.with_suffix(".index").name if kind is Kind.INDEX else segment.path.name
+        return Finding(kind, segment.topic, segment.partition, name, position, end, first, following)
+
+    def _progress(self) -> Progress:
+        progress = Progress(self._at - self._reported, self._batches, self._records)
+        self._reported, self._batches, self._records = self._at, 0, 0
+        return progress
+
+
+def _load_index(segment: SegmentFile) -> tuple[SparseIndex | None, bool]:
+    """Return the index of a segment, and whether there is a file that ought to hold one."""
+    try:
+        data = segment.path.with_suffix(".index").read_bytes()
+    except FileNotFoundError:
+        return None, False
+    loaded = index_file.decode(data)
+    return (None, True) if loaded is None else (loaded[0], True)
