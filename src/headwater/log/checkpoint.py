@@ -5,6 +5,7 @@
     position        > everything before this place was on stable storage when this was written
     next_offset    /
     producers      the idempotent producers as of `next_offset`
+    aborted        the transactions that were aborted before `next_offset`
 
 It is replaced as a whole, under a checksum. One that is missing or damaged costs a longer scan and nothing
 else, so it need not be synced. A deletion of records is another matter: no batch tells where the log begins
@@ -36,11 +37,19 @@ class Checkpoint:
     position: int = 0
     next_offset: int = 0
     producers: list[Any] = field(default_factory=list)
+    aborted: list[Any] = field(default_factory=list)
 
     def save(self, disk: Disk, directory: Path, *, durable: bool) -> None:
         """Replace the checkpoint of the partition in `directory`."""
         body = json.dumps(
-            [self.start_offset, self.segment, self.position, self.next_offset, self.producers],
+            [
+                self.start_offset,
+                self.segment,
+                self.position,
+                self.next_offset,
+                self.producers,
+                self.aborted,
+            ],
             separators=(",", ":"),
         ).encode()
         path = directory / (SYNCED if durable else NAME)

@@ -31,7 +31,8 @@ from headwater.log.index import Coverage
 from headwater.log.producers import Producers
 from headwater.log.segment import OpenFiles, Segment
 from headwater.log.sync import SyncWork
-from headwater.record.batch import NO_TIMESTAMP, Header, place, stamp
+from headwater.log.transactions import Aborted, Marker, Transactions, encode_marker
+from headwater.record.batch import NO_TIMESTAMP, Header, batches, place, read_header, stamp
 from headwater.record.records import Record, decode_batch
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class PartitionLog:
         "start_offset",
         "synced",
         "topic",
+        "transactions",
     )
 
     def __init__(
@@ -104,6 +106,7 @@ class PartitionLog:
         self.end_offset = 0
         self.high_watermark = 0
         self.producers = Producers()
+        self.transactions = Transactions()
         self.error: str | None = None
         self.recovered = False
         """Whether opening had to read batches that no checkpoint vouched for."""
@@ -124,8 +127,13 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which no transaction is open."""
-        return self.high_watermark
+        """The offset before which no transaction is open: what readers of committed records may see."""
+        stable = self.high_watermark
+        open_transactions = self.producers.open_transactions
+        if open_transactions:
+            stable = min(stable, min(open_transactions.values()))
+        unsettled = self.transactions.first_unsettled()
+        return stable if unsettled is None else min(stable, unsettled)
 
     def size_bytes(self) -> int:
         """Return the bytes of all segments."""
@@ -160,7 +168,7 @@ class PartitionLog:
                 f"timestamp {timestamp} is too far from the broker's time {now_ms} for topic {self.topic}",
             )
         idempotent = header.producer_id >= 0
-        if idempotent:
+        if idempotent and not header.is_control:
             repeated = self.producers.check(header)
             if repeated is not None:
                 return repeated.base_offset
@@ -174,7 +182,7 @@ class PartitionLog:
         except OSError as error:
             raise self._write_failed(error) from error
         self.end_offset = segment.next_offset
-        if idempotent:
+        if idempotent and not header.is_control:
             self.producers.update(header, base_offset, header.max_timestamp, now_ms)
         self._since_checkpoint += size
         if not self._unsynced or self._unsynced[-1] is not segment:
@@ -182,6 +190,26 @@ class PartitionLog:
         if not self.synced:
             self.show(segment, segment.size, self.end_offset)
         return base_offset
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> int:
+        """Append the marker that ends a producer's transaction, and return its offset."""
+        self.producers.check_marker(producer_id, producer_epoch)
+        marker = Marker(commit, coordinator_epoch)
+        batch = encode_marker(producer_id, producer_epoch, marker, now_ms)
+        header = read_header(batch)
+        offset = self.append(memoryview(batch), header, now_ms)
+        self.learn_marker(header, marker, offset, now_ms)
+        return offset
+
+    def learn_marker(self, header: Header, marker: Marker, offset: int, now_ms: int) -> None:
+        """Take note of a marker, be it just appended or found on disk."""
+        first = self.producers.end(
+            header.producer_id, header.producer_epoch, marker.coordinator_epoch, now_ms
+        )
+        if first is not None:
+            self.transactions.end(header.producer_id, first, offset, commit=marker.commit)
 
     def _is_full(self, segment: Segment, size: int, header: Header) -> bool:
         config = self.config
@@ -342,6 +370,7 @@ class PartitionLog:
         """Let readers see the log up to a place."""
         self._visible, self._visible_end = segment, position
         self.high_watermark = offset
+        self.transactions.settle(offset)
         if self.on_advance:
             self._wake()
 
@@ -355,7 +384,12 @@ class PartitionLog:
     def _state(self) -> Checkpoint:
         last = self.segments[-1]
         return Checkpoint(
-            self.start_offset, last.base_offset, last.size, last.next_offset, self.producers.to_json()
+            self.start_offset,
+            last.base_offset,
+            last.size,
+            last.next_offset,
+            self.producers.to_json(),
+            [list(ended) for ended in self.transactions.aborted],
         )
 
     def _save(self, checkpoint: Checkpoint, segment: Segment, coverage: Coverage) -> None:
@@ -399,23 +433,26 @@ class PartitionLog:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int) -> bytes | memoryview:
+    def read(self, offset: int, max_bytes: int, before: int | None = None) -> bytes | memoryview:
         """Return batches from the one that holds `offset` on: about `max_bytes`, at least one batch.
 
-        Empty at the high watermark. Raises `OffsetOutOfRange` and `DamagedRange`.
+        Empty at the high watermark, or at the offset `before`, at which a batch begins and which ends
+        what is read. Raises `OffsetOutOfRange` and `DamagedRange`.
         """
         if not self.start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"offset {offset} of {self.topic}-{self.partition} is outside {self.start_offset} to "
                 f"{self.high_watermark}"
             )
-        if offset == self.high_watermark:
+        if offset == self.high_watermark or (before is not None and offset >= before):
             return b""
         i = bisect_right(self._bases, offset) - 1 if len(self._bases) > 1 else 0
         segment = self.segments[i]
         end = self._visible_end if segment is self._visible else segment.size
         try:
             position, base_offset = segment.locate(offset, end)
+            if before is not None and before < min(segment.next_offset, self.high_watermark):
+                end = segment.locate(before, end)[0]
             return segment.read(position, max_bytes, end, base_offset)
         except DamagedRange as error:
             if str(error) != self._reported:  # a consumer asks again and again
@@ -429,6 +466,16 @@ class PartitionLog:
         reason = f"reading {self.topic}-{self.partition} failed: {error}"
         logger.error("%s", reason)
         return StorageFailed(self.error or reason)
+
+    def read_committed(self, offset: int, max_bytes: int) -> tuple[bytes | memoryview, list[Aborted]]:
+        """Return batches before the last stable offset, and the aborted transactions among them."""
+        data = self.read(offset, max_bytes, self.last_stable_offset)
+        if not self.transactions.aborted:
+            return data, []
+        stop = offset
+        for _, header in batches(data):
+            stop = header.last_offset + 1
+        return data, self.transactions.within(offset, stop)
 
     def backlog(self, offset: int) -> int:
         """Return about how many bytes lie between `offset` and the high watermark."""
@@ -505,6 +552,7 @@ class PartitionLog:
             except OSError as error:
                 raise self._write_failed(error) from error
             self.start_offset = offset
+            self.transactions.forget(offset)
             self._drop_segments()
         return self.start_offset
 
@@ -515,7 +563,8 @@ class PartitionLog:
         first = self.segments[i].base_offset
         if known.next_offset >= first:
             return replace(known, start_offset=offset)
-        return Checkpoint(offset, first, 0, first, self.producers.to_json(before=first))
+        aborted = [list(ended) for ended in self.transactions.aborted if ended.last_offset < first]
+        return Checkpoint(offset, first, 0, first, self.producers.to_json(before=first), aborted)
 
     def _drop_segments(self) -> None:
         while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:

@@ -24,6 +24,7 @@ from headwater.log.partition import PartitionLog
 from headwater.log.producers import Producers
 from headwater.log.scan import Damage, Found
 from headwater.log.segment import OpenFiles, Segment
+from headwater.log.transactions import Aborted, decode_marker
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ def open_partition(
         _remove(files.disk, Segment(files, directory, bases.pop(0)))
     if saved.producers:
         log.producers = Producers.from_json(saved.producers)
+    log.transactions.aborted = [Aborted(*ended) for ended in saved.aborted]
     for i, base in enumerate(bases):
         following = bases[i + 1] if i + 1 < len(bases) else None
         segment = Segment(files, directory, base)
@@ -86,7 +88,7 @@ def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint, 
     for item in items:
         if isinstance(item, Found):
             if item.header.base_offset >= saved.next_offset:
-                log.producers.replay(item.header, now_ms)
+                _learn(log, segment, item, now_ms)
         elif isinstance(item, Damage):
             logger.error(
                 "%s is damaged on disk: offsets %d to %d (bytes %d to %d of %s) answer with an error, the rest serves",
@@ -100,6 +102,16 @@ def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint, 
     log.files.close(segment)  # thousands of idle partitions hold no open files
     if segment.size != vouched:
         log.owe_sync(segment)
+
+
+def _learn(log: PartitionLog, segment: Segment, item: Found, now_ms: int) -> None:
+    header = item.header
+    if not header.is_control:
+        log.producers.replay(header, now_ms)
+        return
+    marker = decode_marker(log.disk.pread(segment.descriptor, header.size, item.position))
+    if marker is not None:
+        log.learn_marker(header, marker, header.base_offset, now_ms)
 
 
 def _closed(segment: Segment, following: int, saved: Checkpoint) -> bool:
