@@ -106,7 +106,7 @@ def test_a_deleted_topic_is_swept_away_now_or_after_a_crash(tmp_path: Path) -> N
     logs = LogDirectory(tmp_path, synced=True)
     logs.settle(set())
     assert doomed.exists()
-    logs.sweep()
+    logs.sweep(logs.take_doomed())
     assert not doomed.exists()
     logs.close()
 
@@ -129,7 +129,7 @@ def test_a_deletion_that_a_crash_took_back_gives_the_data_back(tmp_path: Path) -
     kill(logs)  # before the deletion itself was durable: the topic is still there
     logs = opened(tmp_path)
     logs.settle({TOPIC_ID})
-    logs.sweep()
+    logs.sweep(logs.take_doomed())
     log = logs.get(TOPIC, 0)
     assert log is not None
     assert len(contents(log)) == 3
@@ -146,7 +146,7 @@ def test_what_belongs_to_no_known_topic_is_set_aside_and_not_removed(
     logs = LogDirectory(tmp_path, synced=True)
     for _ in range(2):
         logs.settle(set())
-        logs.sweep()
+        logs.sweep(logs.take_doomed())
     names = sorted(path.name for path in (tmp_path / "topics").iterdir())
     assert names == ["notes.txt", f"{TOPIC}.{TOPIC_ID.hex}.orphan"]
     assert "belongs to no topic" in caplog.text
@@ -166,7 +166,7 @@ def test_known_topics_stay_whatever_their_name(tmp_path: Path) -> None:
     for name, number in names.items():
         logs.open_topic(name, uuid.UUID(int=number), range(1), CONFIG, NOW)
     logs.settle({uuid.UUID(int=number) for number in names.values()})
-    logs.sweep()
+    logs.sweep(logs.take_doomed())
     assert all(log.end_offset == 1 for log in logs)
     logs.close()
 

@@ -19,6 +19,13 @@ class LogConfig:
     compacted: bool = False
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3600 * 1000
+    deleted: bool = True
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_ratio: float = 0.5
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LogConfig:
@@ -32,4 +39,11 @@ class LogConfig:
             log_append_time=settings["message.timestamp.type"] == "LogAppendTime",
             timestamp_before_max_ms=settings["message.timestamp.before.max.ms"],
             timestamp_after_max_ms=settings["message.timestamp.after.max.ms"],
+            deleted="delete" in settings["cleanup.policy"],
+            retention_ms=settings["retention.ms"],
+            retention_bytes=settings["retention.bytes"],
+            delete_retention_ms=settings["delete.retention.ms"],
+            min_compaction_lag_ms=settings["min.compaction.lag.ms"],
+            max_compaction_lag_ms=settings["max.compaction.lag.ms"],
+            min_cleanable_ratio=settings["min.cleanable.dirty.ratio"],
         )

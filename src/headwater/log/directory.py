@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headwater.log.config import LogConfig
@@ -51,6 +51,10 @@ class LogDirectory:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._states: list[PartitionLog] = []
         self._doomed: list[Path] = []
+        self.on_roll: Callable[[PartitionLog], object] | None = None
+        """Called when a segment of a topic's log is full and another one begins."""
+        self.on_drop: Callable[[list[Path]], object] | None = None
+        """Called with the files of deleted segments, to have `remove` run elsewhere."""
         self._make_root()
         self._lock = self._take_lock()
         try:
@@ -121,7 +125,7 @@ class LogDirectory:
             name,
             0,
             LogConfig(segment_bytes=64 * 1024 * 1024),
-            synced=self.synced,
+            synced=True,  # without its state nobody knows whose the records are
             now_ms=now_ms,
         )
         self._states.append(log)
@@ -135,8 +139,9 @@ class LogDirectory:
         doomed = self._doomed_directory(topic_id)
         if doomed.exists() and not directory.exists():
             self.disk.rename(doomed, directory)  # the crash took the topic's deletion back
+        rolled, dropped = self._rolled, self._dropped  # one object each for thousands of partitions
         for partition in partitions:
-            self._logs[topic, partition] = open_partition(
+            log = self._logs[topic, partition] = open_partition(
                 self.files,
                 directory / str(partition),
                 topic,
@@ -145,6 +150,25 @@ class LogDirectory:
                 synced=self.synced,
                 now_ms=now_ms,
             )
+            log.on_roll, log.on_drop = rolled, dropped
+
+    def _rolled(self, log: PartitionLog) -> None:
+        if self.on_roll is not None:
+            self.on_roll(log)
+
+    def _dropped(self, paths: list[Path]) -> None:
+        if self.on_drop is not None:
+            self.on_drop(paths)
+        else:
+            self.remove(paths)
+
+    def remove(self, paths: list[Path]) -> None:
+        """Remove the files of deleted segments; any thread may do this."""
+        for path in paths:
+            try:
+                self.disk.remove(path)
+            except OSError as error:
+                logger.warning("%s stays until the next start: %s", path, error)
 
     def adopt(self, log: PartitionLog) -> None:
         """Let a log that was opened apart be found under its topic and partition."""
@@ -167,12 +191,14 @@ class LogDirectory:
             self.disk.rename(directory, doomed)
             self._doomed.append(doomed)
 
-    def sweep(self) -> None:
-        """Remove the directories of deleted topics; any thread may do this.
-
-        Only once the topics' deletion is itself on stable storage: a crash may take it back until then.
-        """
+    def take_doomed(self) -> list[Path]:
+        """Return the directories of topics deleted so far; the caller sweeps them once that is durable."""
         doomed, self._doomed = self._doomed, []
+        return doomed
+
+    @staticmethod
+    def sweep(doomed: list[Path]) -> None:
+        """Remove directories of deleted topics; any thread may do this."""
         for directory in doomed:
             shutil.rmtree(directory, ignore_errors=True)
 

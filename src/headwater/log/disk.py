@@ -11,6 +11,9 @@ from pathlib import Path
 
 from headwater.record.batch import Buffer
 
+_WARMED_AT_ONCE = 256 * 1024
+_ONE_BYTE = bytearray(1)
+
 
 class Disk:
     """The machine's file system."""
@@ -26,6 +29,28 @@ class Disk:
     def pread(self, fd: int, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`."""
         return os.pread(fd, size, position)
+
+    def cached(self, fd: int, position: int) -> bool:
+        """Tell whether the byte at `position` is in the page cache; true where the system cannot tell."""
+        try:
+            os.preadv(fd, [_ONE_BYTE], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def warm(self, small: Path | None, fd: int, position: int, size: int) -> None:
+        """Bring a range of a file, and a small file, into the page cache; an error shows when they are read."""
+        buffer = bytearray(min(_WARMED_AT_ONCE, max(size, 0)))
+        try:
+            if small is not None and small.exists():
+                small.read_bytes()
+            for start in range(position, position + size, _WARMED_AT_ONCE):
+                if os.preadv(fd, [buffer], start) < len(buffer):
+                    break
+        except OSError:
+            return
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> int:
         """Write at `position`, and return how much was written."""

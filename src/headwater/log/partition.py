@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from headwater.log.errors import DamagedRange, OffsetOutOfRange, StorageFailed, 
 from headwater.log.index import Coverage
 from headwater.log.producers import Producers
 from headwater.log.segment import OpenFiles, Segment
+from headwater.log.swap import Swap, fresh_segments
 from headwater.log.sync import SyncWork
 from headwater.log.transactions import Aborted, Marker, Transactions, encode_marker
 from headwater.record.batch import NO_TIMESTAMP, Header, batches, place, read_header, stamp
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 LEADER_EPOCH = 0
 CHECKPOINT_BYTES = 64 * 1024 * 1024
 """How much may be appended between two checkpoints: the most that recovery reads again."""
+DROPPED = ".deleted"
+"""What the names of files end with that are about to be removed."""
 _MAX_SPAN = 2**31 - 1
 _PASSING = {
     errno.ENOSPC: "no space left",
@@ -73,6 +76,8 @@ class PartitionLog:
         "high_watermark",
         "leader_epoch",
         "on_advance",
+        "on_drop",
+        "on_roll",
         "partition",
         "producers",
         "recovered",
@@ -112,6 +117,10 @@ class PartitionLog:
         """Whether opening had to read batches that no checkpoint vouched for."""
         self.on_advance: dict[object, Callable[[], None]] = {}
         """Called, by whoever waits, when the high watermark moves or the log fails or goes away."""
+        self.on_drop: Callable[[list[Path]], object] | None = None
+        """Called with the files of deleted segments, to remove them; without it that is done at once."""
+        self.on_roll: Callable[[PartitionLog], object] | None = None
+        """Called when a segment is full and another one begins."""
         self._bases: list[int] = []
         self._visible: Segment | None = None
         self._visible_end = 0
@@ -238,6 +247,8 @@ class PartitionLog:
             # The one that closes is complete: recovery need not read it again.
             self._since_checkpoint = CHECKPOINT_BYTES
         self.add(segment)
+        if self.on_roll is not None:
+            self.on_roll(self)
         return segment
 
     def roll(self) -> None:
@@ -295,11 +306,20 @@ class PartitionLog:
         self._fail(f"writing to {self.topic}-{self.partition} failed: {error}")
         return StorageFailed(self.error)
 
+    def _fields(self, reason: object, **more: object) -> dict[str, object]:
+        """Return what a log record about the partition carries besides its message."""
+        return {"topic": self.topic, "partition": self.partition, "reason": str(reason), **more}
+
     def _fail(self, reason: str) -> None:
         self.error = f"{reason}; the partition acknowledges nothing until the broker is restarted"
-        logger.error("%s", self.error)
+        logger.error("%s", self.error, extra=self._fields(reason))
 
     # -- syncing ---------------------------------------------------------------------------------
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether to sync soon: after each append where acknowledgements wait for it, else for a checkpoint."""
+        return self.synced or self._since_checkpoint >= CHECKPOINT_BYTES
 
     @property
     def needs_sync(self) -> bool:
@@ -401,7 +421,9 @@ class PartitionLog:
         try:
             replace(checkpoint, start_offset=self.start_offset).save(self.disk, self.directory, durable=False)
         except OSError as error:
-            logger.warning("no checkpoint of %s-%d: %s", self.topic, self.partition, error)
+            logger.warning(
+                "no checkpoint of %s-%d: %s", self.topic, self.partition, error, extra=self._fields(error)
+            )
             self._since_checkpoint = max(self._since_checkpoint, 1)
             return
         # The index comes second: one that covers more than the checkpoint would be of no use.
@@ -433,11 +455,14 @@ class PartitionLog:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, before: int | None = None) -> bytes | memoryview:
+    def read(
+        self, offset: int, max_bytes: int, before: int | None = None, *, probe: bool = False
+    ) -> bytes | memoryview:
         """Return batches from the one that holds `offset` on: about `max_bytes`, at least one batch.
 
         Empty at the high watermark, or at the offset `before`, at which a batch begins and which ends
-        what is read. Raises `OffsetOutOfRange` and `DamagedRange`.
+        what is read. Raises `OffsetOutOfRange` and `DamagedRange` and, when probing, `NotCached` rather
+        than wait for the disk.
         """
         if not self.start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
@@ -450,6 +475,8 @@ class PartitionLog:
         segment = self.segments[i]
         end = self._visible_end if segment is self._visible else segment.size
         try:
+            if probe:
+                segment.probe(offset, max_bytes, end, grows=segment is self._visible)
             position, base_offset = segment.locate(offset, end)
             if before is not None and before < min(segment.next_offset, self.high_watermark):
                 end = segment.locate(before, end)[0]
@@ -457,19 +484,26 @@ class PartitionLog:
         except DamagedRange as error:
             if str(error) != self._reported:  # a consumer asks again and again
                 self._reported = str(error)
-                logger.error("%s-%d offset %d: %s", self.topic, self.partition, offset, error)
+                logger.error(
+                    "%s-%d offset %d: %s", self.topic, self.partition, offset, error,
+                    extra=self._fields(error, offset=offset),
+                )  # fmt: skip
             raise
         except OSError as error:
             raise self._read_failed(error) from error
 
     def _read_failed(self, error: OSError) -> StorageFailed:
         reason = f"reading {self.topic}-{self.partition} failed: {error}"
-        logger.error("%s", reason)
+        if reason != self._reported:
+            self._reported = reason
+            logger.error("%s", reason, extra=self._fields(error))
         return StorageFailed(self.error or reason)
 
-    def read_committed(self, offset: int, max_bytes: int) -> tuple[bytes | memoryview, list[Aborted]]:
+    def read_committed(
+        self, offset: int, max_bytes: int, *, probe: bool = False
+    ) -> tuple[bytes | memoryview, list[Aborted]]:
         """Return batches before the last stable offset, and the aborted transactions among them."""
-        data = self.read(offset, max_bytes, self.last_stable_offset)
+        data = self.read(offset, max_bytes, self.last_stable_offset, probe=probe)
         if not self.transactions.aborted:
             return data, []
         stop = offset
@@ -567,6 +601,7 @@ class PartitionLog:
         return Checkpoint(offset, first, 0, first, self.producers.to_json(before=first), aborted)
 
     def _drop_segments(self) -> None:
+        paths: list[Path] = []
         while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:
             segment = self.segments.pop(0)
             self._bases.pop(0)
@@ -575,8 +610,70 @@ class PartitionLog:
                 if self.synced:
                     self.files.unpin(segment)
             self.files.close(segment)
-            try:
-                self.disk.remove(segment.index_path)
-                self.disk.remove(segment.path)
-            except OSError as error:
-                logger.warning("%s stays until the next start: %s", segment.path, error)
+            paths += [segment.index_path, segment.path]
+        self._remove([path for path in paths if path.exists()])
+
+    def _remove(self, paths: list[Path]) -> None:
+        try:
+            if self.on_drop is None:
+                for path in paths:
+                    self.disk.remove(path)
+            elif paths:
+                # Removing a gigabyte takes a quarter of a second, which whoever takes care of it spends elsewhere.
+                dropped = [path.with_name(path.name + DROPPED) for path in paths]
+                for path, aside in zip(paths, dropped, strict=True):
+                    self.disk.rename(path, aside)
+                self.on_drop(dropped)
+        except OSError as error:
+            logger.warning("%s stays until the next start: %s", paths[0], error)
+
+    # -- exchanging ------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether the log was closed or deleted."""
+        return self._closed
+
+    def is_settled(self, segment: Segment) -> bool:
+        """Whether a segment grows no more, is durable and visible, and no sync holds on to it."""
+        return (
+            segment is not self.segments[-1]
+            and segment.next_offset <= self.high_watermark
+            and segment not in self._unsynced
+            and all(segment not in work.segments for work in self._flights)
+        )
+
+    def rest_on(self, offset: int, forgotten: Sequence[int]) -> None:
+        """Save a durable checkpoint that leans on no segment before `offset`, which begins one.
+
+        The aborted transactions whose markers are at the `forgotten` offsets have no records any more.
+        """
+        gone = set(forgotten)
+        if gone:
+            self.transactions.aborted = [e for e in self.transactions.aborted if e.last_offset not in gone]
+        known = checkpoint_file.load(self.directory) or Checkpoint(segment=-1)
+        if known.segment < offset:
+            aborted = [list(ended) for ended in self.transactions.aborted if ended.last_offset < offset]
+            known = Checkpoint(0, offset, 0, offset, self.producers.to_json(before=offset), aborted)
+        aborted = [ended for ended in known.aborted if ended[2] not in gone]
+        saved = replace(known, start_offset=self.start_offset, aborted=aborted)
+        self._sync_names()
+        saved.save(self.disk, self.directory, durable=True)
+
+    def exchange(self, swap: Swap) -> None:
+        """Put cleaned segments in the place of those they were made from; `swap` is a fact already."""
+        try:
+            swap.move(self.disk, self.directory)
+        except OSError as error:
+            self._fail(f"exchanging segments of {self.topic}-{self.partition} failed: {error}")
+            raise StorageFailed(self.error) from error
+        segments = fresh_segments(self.files, self.directory, swap)
+        begin, end = bisect_left(self._bases, swap.old[0]), bisect_right(self._bases, swap.old[-1])
+        replaced = self.segments[begin:end]
+        self.segments[begin:end] = segments
+        self._bases[begin:end] = [segment.base_offset for segment in segments]
+        if self._visible in replaced:
+            self._visible, self._visible_end = segments[-1], segments[-1].size
+        for segment in replaced:
+            self.files.close(segment)
+        self._drop_segments()

@@ -81,10 +81,10 @@ class Producers:
         for batch in producer.batches:
             if batch.first_sequence == first and batch.last_sequence == last:
                 return batch
-        if producer.batches:
-            expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES
-            if first != expected:
-                raise _out_of_order(header, expected)
+        # Without batches a marker has begun this epoch, and sequences begin with it.
+        expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES if producer.batches else 0
+        if first != expected:
+            raise _out_of_order(header, expected)
         return None
 
     def update(self, header: Header, base_offset: int, timestamp: int, now_ms: int) -> None:

@@ -4,8 +4,8 @@ The checkpoint names a place that was on stable storage. Segments before that pl
 index files; from it on, every batch is read and its checksum verified, the idempotent producers learn
 from the headers, and a torn tail is cut off. Without a checkpoint everything is read.
 Whatever a crash left half-made is understood: an empty segment, an index or checkpoint under its
-temporary name, a segment that deletion had begun to remove, a segment that was begun while the end of
-the one before it was not yet on stable storage.
+temporary name, a segment that deletion had begun to remove, cleaned segments on their way into place, a
+segment that was begun while the end of the one before it was not yet on stable storage.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwater.log import checkpoint as checkpoint_file
+from headwater.log import swap
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
-from headwater.log.partition import PartitionLog
+from headwater.log.partition import DROPPED, PartitionLog
 from headwater.log.producers import Producers
 from headwater.log.scan import Damage, Found
 from headwater.log.segment import OpenFiles, Segment
@@ -48,9 +49,12 @@ def open_partition(
         names = os.listdir(directory)
     except FileNotFoundError:
         return log
+    if swap.is_unfinished(names):
+        swap.recover(files.disk, directory)
+        names = os.listdir(directory)
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
     for name in names:
-        if name.endswith(".new"):
+        if name.endswith((".new", DROPPED)):
             files.disk.remove(directory / name)
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
     if saved.segment not in bases:
@@ -93,11 +97,13 @@ def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint, 
             logger.error(
                 "%s is damaged on disk: offsets %d to %d (bytes %d to %d of %s) answer with an error, the rest serves",
                 where, item.first_offset, item.next_offset - 1, item.position, item.end, segment.path.name,
+                extra=_fields(log, "damaged", segment.path.name, item.end - item.position, item.first_offset),
             )  # fmt: skip
         else:
             logger.warning(
                 "%s ended in an unfinished write: cut %d bytes, the log ends at offset %d",
                 where, size - item.position, segment.next_offset,
+                extra=_fields(log, "torn", segment.path.name, size - item.position, segment.next_offset),
             )  # fmt: skip
     log.files.close(segment)  # thousands of idle partitions hold no open files
     if segment.size != vouched:
@@ -128,13 +134,15 @@ def _set_aside(log: PartitionLog, segments: list[Segment]) -> None:
     # ever acknowledged. Should somebody else have shortened that one, they are still there.
     for segment in segments:
         log.disk.remove(segment.index_path)
-        if not segment.path.stat().st_size:
+        size = segment.path.stat().st_size
+        if not size:
             log.disk.remove(segment.path)
             continue
         log.disk.rename(segment.path, segment.path.with_name(segment.path.name + _SET_ASIDE))
         logger.error(
             "%s-%d: %s begins where the log no longer reaches: it was never acknowledged and is set aside",
             log.topic, log.partition, segment.path.name,
+            extra=_fields(log, "set aside", segment.path.name, size, segment.base_offset),
         )  # fmt: skip
 
 
@@ -159,6 +167,7 @@ def _take_bounds(log: PartitionLog, saved: Checkpoint) -> None:
             logger.error(
                 "%s-%d lost its end: offsets %d to %d were there and are not on disk",
                 log.topic, log.partition, last.next_offset, least - 1,
+                extra=_fields(log, "lost", last.path.name, 0, last.next_offset),
             )  # fmt: skip
             last.next_offset = least
         last.close_index()
@@ -173,3 +182,15 @@ def _take_bounds(log: PartitionLog, saved: Checkpoint) -> None:
         log.recovered = True
         log.owe_names()
         log.want_checkpoint()
+
+
+def _fields(log: PartitionLog, reason: str, file: str, size: int, offset: int) -> dict[str, object]:
+    """Return what a log record about recovery carries besides its message."""
+    return {
+        "topic": log.topic,
+        "partition": log.partition,
+        "reason": reason,
+        "file": file,
+        "bytes": size,
+        "offset": offset,
+    }

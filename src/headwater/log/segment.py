@@ -23,6 +23,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from headwater.log import index as index_file
+from headwater.log.cold import HOT_BYTES, NotCached
 from headwater.log.disk import Disk
 from headwater.log.errors import DamagedRange
 from headwater.log.index import Coverage, SparseIndex
@@ -317,6 +318,18 @@ class Segment:
         return loaded[0]
 
     # -- reading ---------------------------------------------------------------------------------
+
+    def probe(self, offset: int, size: int, end: int, *, grows: bool) -> None:
+        """Raise `NotCached` where reading `size` bytes from an offset on would wait for the disk."""
+        if self._index is None and self.size:
+            raise NotCached(self, 0, 0, 0)
+        position = self.index.floor(offset - self.base_offset)[1]
+        if grows and end - position <= HOT_BYTES:
+            return
+        size = min(size, end - position)
+        disk, fd = self._files.disk, self.descriptor
+        if not (disk.cached(fd, position) and disk.cached(fd, position + max(size, 1) - 1)):
+            raise NotCached(self, position, size, end)
 
     def locate(self, offset: int, end: int) -> tuple[int, int]:
         """Return the position and base offset of the batch that holds `offset`.

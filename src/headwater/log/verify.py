@@ -4,9 +4,10 @@ A broker may be running on the directory: files are opened for reading only, the
 it was when the check came to it, and a file that retention removes meanwhile is passed over.
 
 What is found is of three kinds. `damage` is bytes that were whole once and do not read any more; their
-offsets answer with an error. `torn` is a write that a crash interrupted: it was never acknowledged and the
-next start cuts it off. `index` is an index file that disagrees with its segment; the broker makes
-a damaged one again by itself, but one that reads well and leads elsewhere it would believe.
+offsets answer with an error. `torn` is a write that a crash interrupted, never acknowledged, which the next
+start cuts off; or an exchange of compacted files (`swap`), which it completes. `index` is an index file that
+disagrees with its segment; the broker makes a damaged one again by itself, but one that reads well and
+leads elsewhere it would believe.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log import index as index_file
+from headwater.log import swap as swap_file
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.disk import Disk
 from headwater.log.errors import UnknownFormat
@@ -123,9 +125,17 @@ def segments(data: Path, topic: str | None = None, *, live: bool) -> list[Segmen
 
 
 def _of_partition(directory: Path, topic: str, partition: int, *, live: bool) -> list[SegmentFile]:
+    swap = directory / swap_file.NAME
+    for _ in range(_SETTLE_TRIES if live else 0):
+        if not swap.exists():
+            break
+        time.sleep(_SETTLE_SECONDS)  # the broker is in the middle of exchanging files
     # The checkpoint comes first: what it vouches for is then within the files that are listed.
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
     bases = sorted(int(match[1]) for name in os.listdir(directory) if (match := _SEGMENT.fullmatch(name)))
+    if swap.exists():
+        # A crash stopped an exchange: only a start knows which of the files count.
+        return [SegmentFile(topic, partition, swap, 0, None, saved, live)]
     following = [*bases[1:], None]
     return [
         SegmentFile(topic, partition, directory / f"{base:020d}.log", base, after, saved, live)
@@ -134,15 +144,39 @@ def _of_partition(directory: Path, topic: str, partition: int, *, live: bool) ->
 
 
 def verify(segment: SegmentFile) -> Iterator[Finding | Progress]:
-    """Yield what is wrong with a segment, and now and then how much of it was checked."""
+    """Yield now and then how much of a segment was checked, and in the end what is wrong with it."""
+    if segment.path.name == swap_file.NAME:
+        yield Finding(Kind.TORN, segment.topic, segment.partition, segment.path.name, 0, 0, 0, 0)
+        return
+    checked: SegmentFile | None = segment
+    findings: list[Finding] = []
+    while checked is not None:
+        try:
+            fd = os.open(checked.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # retention or compaction was here
+        findings = []
+        try:
+            for item in _Check(checked, fd).run():
+                if isinstance(item, Finding):
+                    findings.append(item)
+                elif checked is segment:
+                    yield item
+            checked = _replacement(checked, fd) if findings and segment.live else None
+        finally:
+            os.close(fd)
+    yield from findings
+
+
+def _replacement(segment: SegmentFile, fd: int) -> SegmentFile | None:
+    """Return the segment that compaction put in the place of the open one meanwhile: then nothing said counts."""
     try:
-        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        if os.path.samestat(os.fstat(fd), os.stat(segment.path)):
+            return None
     except FileNotFoundError:
-        return  # retention was here
-    try:
-        yield from _Check(segment, fd).run()
-    finally:
-        os.close(fd)
+        pass
+    listed = _of_partition(segment.path.parent, segment.topic, segment.partition, live=True)
+    return next((other for other in listed if other.base_offset == segment.base_offset), None)
 
 
 class _Check:
