@@ -174,16 +174,20 @@ class ClassicGroup:
             raise ApiError(ErrorCode.unknown_member_id)
         return self.members[member_id]
 
-    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool = False
+    ) -> None:
         """Raise what Kafka answers to an offset commit that does not come from a current member."""
         if generation < 0 and self.is_empty:
             return
         if generation < 0 and not member_id and instance_id is None:
+            if transactional:  # its producer is fenced by the epoch, and need not say which member it serves
+                return
             raise ApiError(ErrorCode.unknown_member_id)
         self.validate_member(member_id, instance_id)
         if generation != self.generation:
             raise ApiError(ErrorCode.illegal_generation)
-        if self.state is ClassicState.COMPLETING:
+        if self.state is ClassicState.COMPLETING and not transactional:
             raise ApiError(ErrorCode.rebalance_in_progress)
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:

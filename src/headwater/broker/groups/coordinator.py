@@ -23,6 +23,7 @@ from headwater.broker.groups.consumer_group import LEFT_EPOCH, STATIC_LEFT_EPOCH
 from headwater.broker.groups.consumer_heartbeat import ConsumerHeartbeat, ConsumerReply, validate
 from headwater.broker.groups.offsets import OffsetCommit, Offsets
 from headwater.broker.groups.outcome import JoinReply, Moment, Outcome, SyncReply, Ticket
+from headwater.broker.groups.pending import PendingOffsets, Place
 from headwater.broker.groups.rebalance import Rebalance
 from headwater.broker.groups.records import CommittedOffset, MemberState, RecordKey, RecordKind, StoredGroup
 from headwater.broker.groups.settings import GroupConfig
@@ -57,6 +58,7 @@ class GroupCoordinator:
         self._live = False
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
 
     # The log
 
@@ -68,6 +70,11 @@ class GroupCoordinator:
         if key.kind is RecordKind.OFFSET:
             value = None if record.value is None else records.decode_offset(record.value)
             self.offsets.put(key.group, key.topic, key.partition, value)
+            if value is not None and key.group not in self.groups:
+                self.groups[key.group] = ClassicGroup(key.group)
+        elif key.kind is RecordKind.PENDING_OFFSET:
+            value = None if record.value is None else records.decode_offset(record.value)
+            self.pending.put(key.producer_id, Place(key.group, key.topic, key.partition), value)
             if value is not None and key.group not in self.groups:
                 self.groups[key.group] = ClassicGroup(key.group)
         elif key.kind is RecordKind.GROUP:
@@ -176,6 +183,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             gone, all_gone = self.offsets.expired(group, at.wall_ms, self._config.offsets_retention_ms)
             expired += gone
+            if self.pending.has_group(group.group_id):
+                continue
             if all_gone and group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_join):
                 expired += _tombstones(group)
         return expired
@@ -280,6 +289,7 @@ class GroupCoordinator:
         out: Outcome[None] = Outcome()
         for group_id in self.offsets.group_ids():
             out.records += self.offsets.tombstones(group_id, lambda topic, _: topic in gone)
+        out.records += self.pending.tombstones(topics=gone)
         return out
 
     # Offsets
@@ -306,6 +316,38 @@ class GroupCoordinator:
             group.validate_epoch(request.member_id, request.generation)
         codes, committed = self.offsets.commit(request, at.wall_ms, self._config.offset_metadata_max_bytes)
         return Outcome(codes, committed)
+
+    def commit_transactional(
+        self, at: Moment, request: OffsetCommit, producer_id: int
+    ) -> Outcome[list[ErrorCode]]:
+        """Keep offsets for when the producer's transaction commits, or raise `ApiError` for all of them."""
+        if _too_long(request.group_id):
+            raise ApiError(ErrorCode.invalid_group_id)
+        group = self.groups.get(request.group_id)
+        nobody = request.generation < 0 and not request.member_id and request.instance_id is None
+        if group is None:
+            if request.generation >= 0:
+                raise ApiError(ErrorCode.illegal_generation, f"Group {request.group_id} not found.")
+        elif isinstance(group, ClassicGroup):
+            group.validate_commit(
+                request.member_id, request.instance_id, request.generation, transactional=True
+            )
+        elif not (nobody or (request.generation < 0 and group.is_empty)):
+            try:
+                group.validate_epoch(request.member_id, request.generation)
+            except ApiError as error:
+                if error.code is not ErrorCode.stale_member_epoch:
+                    raise
+                raise ApiError(ErrorCode.illegal_generation, error.message) from error
+        return Outcome(
+            *self.offsets.commit(
+                request, at.wall_ms, self._config.offset_metadata_max_bytes, producer_id=producer_id
+            )
+        )
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> Outcome[None]:
+        """Commit or forget the offsets of a transaction that ends."""
+        return Outcome(None, self.pending.ended(producer_id, commit=commit))
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise `ApiError` when a member may not read its group's offsets."""
@@ -355,6 +397,7 @@ class GroupCoordinator:
             else:
                 codes.append(ErrorCode.none)
                 out.records += self.offsets.tombstones(group_id)
+                out.records += self.pending.tombstones(group=group_id)
                 out.records += _tombstones(group)
         out.reply = codes
         return out

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from headwater.broker.groups.consumer_group import ConsumerGroup
-from headwater.broker.groups.records import CommittedOffset, offset_record
+from headwater.broker.groups.records import CommittedOffset, offset_record, pending_record
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ErrorCode
 
@@ -67,9 +67,12 @@ class Offsets:
                 del self._groups[group_id]
 
     def commit(
-        self, request: OffsetCommit, wall_ms: int, metadata_max: int
+        self, request: OffsetCommit, wall_ms: int, metadata_max: int, *, producer_id: int | None = None
     ) -> tuple[list[ErrorCode], list[StateRecord]]:
-        """Return a code for each partition, and the records of those that are committed."""
+        """Return a code for each partition, and the records of those that are committed.
+
+        With a producer's id they are part of its transaction.
+        """
         codes: list[ErrorCode] = []
         records: list[StateRecord] = []
         expire_ms = None if request.retention_ms < 0 else wall_ms + request.retention_ms
@@ -79,7 +82,11 @@ class Offsets:
                 continue
             codes.append(ErrorCode.none)
             value = CommittedOffset(item.offset, item.leader_epoch, item.metadata, wall_ms, expire_ms)
-            records.append(offset_record(request.group_id, item.topic, item.partition, value))
+            place = request.group_id, item.topic, item.partition
+            if producer_id is None:
+                records.append(offset_record(*place, value))
+            else:
+                records.append(pending_record(producer_id, *place, value))
         return codes, records
 
     def tombstones(

@@ -1,4 +1,4 @@
-"""Kafka's primitive types as bytes, for the records of `__consumer_offsets`.
+"""Kafka's primitive types as bytes, for the records of `__consumer_offsets` and `__transaction_state`.
 
 The schemas of these records are internal to Kafka's coordinator and not part of the client
 protocol's, so their few primitives are written here: fixed-width big-endian numbers, strings with
@@ -9,7 +9,7 @@ unsigned varint (zero standing for null), each structure closed by its tagged fi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -92,6 +92,14 @@ class Writer:
         """Close a structure of a flexible version that has no tagged fields."""
         self.uvarint(0)
 
+    def tags(self, fields: Mapping[int, bytes]) -> None:
+        """Close a structure of a flexible version with its tagged fields, in order of their tags."""
+        self.uvarint(len(fields))
+        for tag in sorted(fields):
+            self.uvarint(tag)
+            self.uvarint(len(fields[tag]))
+            self._buffer += fields[tag]
+
 
 class Reader:
     """Takes primitives from a buffer."""
@@ -168,11 +176,22 @@ class Reader:
         """Read a compact array, each item with `read`."""
         return self._items(self.uvarint() - 1, read)
 
+    def compact_nullable_array(self, read: Callable[[], T]) -> list[T] | None:
+        """Read a compact array, or null."""
+        size = self.uvarint()
+        return None if size == 0 else self._items(size - 1, read)
+
+    def tags(self) -> dict[int, bytes]:
+        """Read the tagged fields that close a structure."""
+        found: dict[int, bytes] = {}
+        for _ in range(self.uvarint()):
+            tag = self.uvarint()
+            found[tag] = self._take(self.uvarint())
+        return found
+
     def skip_tags(self) -> None:
         """Pass over the tagged fields that close a structure."""
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self._take(self.uvarint())
+        self.tags()
 
     def _items(self, size: int, read: Callable[[], T]) -> list[T]:
         # Every item takes a byte at least: a length beyond what is left cannot be honest.

@@ -11,6 +11,10 @@ version. Kafka's numbers, and the version written here:
     6  ConsumerGroupTargetAssignmentMetadata  value 0; the epoch of the target assignment
     7  ConsumerGroupTargetAssignmentMember    value 0; what a member shall own
     8  ConsumerGroupCurrentMemberAssignment   value 0; what a member owns, and has yet to give up
+
+and one of our own, which Kafka's tools pass over:
+
+    1000  an OffsetCommit that is part of a transaction, by the producer's id; values as of kind 1
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ class RecordKind(IntEnum):
     CONSUMER_TARGET_EPOCH = 6
     CONSUMER_TARGET_MEMBER = 7
     CONSUMER_CURRENT_MEMBER = 8
+    PENDING_OFFSET = 1000
 
 
 _WITH_MEMBER = {
@@ -45,6 +50,9 @@ _WITH_MEMBER = {
     RecordKind.CONSUMER_TARGET_MEMBER,
     RecordKind.CONSUMER_CURRENT_MEMBER,
 }
+
+
+_WITH_PARTITION = {RecordKind.OFFSET, RecordKind.PENDING_OFFSET}
 
 
 class MemberState(IntEnum):
@@ -64,6 +72,7 @@ class RecordKey:
     member: str = ""
     topic: str = ""
     partition: int = -1
+    producer_id: int = -1
 
 
 @dataclass(frozen=True)
@@ -141,9 +150,11 @@ def encode_key(key: RecordKey) -> bytes:
     out = Writer()
     out.i16(key.kind)
     out.string(key.group)
-    if key.kind is RecordKind.OFFSET:
+    if key.kind in _WITH_PARTITION:
         out.string(key.topic)
         out.i32(key.partition)
+        if key.kind is RecordKind.PENDING_OFFSET:
+            out.i64(key.producer_id)
     elif key.kind in _WITH_MEMBER:
         out.string(key.member)
     return out.done()
@@ -157,8 +168,10 @@ def decode_key(data: bytes) -> RecordKey | None:
     except ValueError:
         return None
     group = reader.string()
-    if kind is RecordKind.OFFSET:
-        return RecordKey(kind, group, topic=reader.string(), partition=reader.i32())
+    if kind in _WITH_PARTITION:
+        topic, partition = reader.string(), reader.i32()
+        producer_id = reader.i64() if kind is RecordKind.PENDING_OFFSET else -1
+        return RecordKey(kind, group, topic=topic, partition=partition, producer_id=producer_id)
     return RecordKey(kind, group, member=reader.string() if kind in _WITH_MEMBER else "")
 
 
@@ -170,8 +183,20 @@ def tombstone(kind: RecordKind, group: str, member: str = "") -> StateRecord:
 def offset_record(group: str, topic: str, partition: int, value: CommittedOffset | None) -> StateRecord:
     """Return the record of a committed offset, or of its deletion."""
     key = encode_key(RecordKey(RecordKind.OFFSET, group, topic=topic, partition=partition))
-    if value is None:
-        return StateRecord(key, None)
+    return StateRecord(key, None if value is None else _encode_offset(value))
+
+
+def pending_record(
+    producer_id: int, group: str, topic: str, partition: int, value: CommittedOffset | None
+) -> StateRecord:
+    """Return the record of an offset that a transaction is about to commit, or of its end."""
+    key = encode_key(
+        RecordKey(RecordKind.PENDING_OFFSET, group, topic=topic, partition=partition, producer_id=producer_id)
+    )
+    return StateRecord(key, None if value is None else _encode_offset(value))
+
+
+def _encode_offset(value: CommittedOffset) -> bytes:
     out = Writer()
     out.i16(3 if value.expire_ms is None else 1)
     out.i64(value.offset)
@@ -181,7 +206,7 @@ def offset_record(group: str, topic: str, partition: int, value: CommittedOffset
     out.i64(value.commit_ms)
     if value.expire_ms is not None:
         out.i64(value.expire_ms)
-    return StateRecord(key, out.done())
+    return out.done()
 
 
 def decode_offset(data: bytes) -> CommittedOffset:
