@@ -30,6 +30,10 @@ class Broker(Protocol):
     def pid(self) -> int:
         """Return the process id of the running broker."""
 
+    @property
+    def data(self) -> Path:
+        """Return the directory that the broker keeps its segments in."""
+
     def stop(self) -> int:
         """Stop the broker with SIGTERM."""
 

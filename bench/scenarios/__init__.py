@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bench.scenarios.base import Scale, Scenario
+from bench.scenarios.compaction import Compaction
 from bench.scenarios.confluent import ConfluentProducer
+from bench.scenarios.connections import Connections
 from bench.scenarios.latency import Latency
 from bench.scenarios.memory import Memory
 from bench.scenarios.partitions import ManyPartitions
+from bench.scenarios.slow_consumer import SlowConsumer
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
+from bench.scenarios.transactions import Transactions
 
 __all__ = ["SCENARIOS", "Scale", "Scenario"]
 
@@ -16,7 +20,11 @@ SCENARIOS: tuple[Scenario, ...] = (
     Startup(),
     Throughput(),
     ConfluentProducer(),
+    Transactions(),
+    Compaction(),
+    SlowConsumer(),
     Latency(),
     Memory(),
+    Connections(),
     ManyPartitions(),
 )

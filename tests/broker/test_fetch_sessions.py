@@ -87,6 +87,12 @@ def test_the_least_recently_used_session_makes_room() -> None:
         cache.resume(second.id, 1, uses_ids=False)
 
 
-def test_no_room_or_nothing_to_watch_is_no_session() -> None:
+def test_no_room_is_no_session() -> None:
     assert sessions(limit=0).open([watched(0)], uses_ids=False) is None
-    assert sessions().open([], uses_ids=False) is None
+
+
+def test_a_session_may_begin_without_partitions() -> None:
+    session = sessions().open([], uses_ids=False)
+    assert session is not None
+    session.update([watched(3)], [])
+    assert [w.partition for w in session] == [3]

@@ -59,6 +59,7 @@ def _primitives(kind: str) -> st.SearchStrategy[Any]:
         return st.integers(-(1 << 45), 1 << 45).map(lambda value: value * MILLISECOND)
     return {
         "bool": st.booleans(),
+        "float64": st.floats(allow_nan=False),
         "string": st.text(max_size=200),
         "bytes": st.binary(max_size=200),
         "records": st.binary(max_size=200),
@@ -84,6 +85,7 @@ def _sample_value(field: FieldSchema, rng: random.Random) -> Any:
     small = rng.randint(-1, 100)
     return {
         "bool": small > 50,
+        "float64": small / 8,
         "string": "name"[: small % 5],
         "bytes": rng.randbytes(small % 20),
         "records": rng.randbytes(small % 80),

@@ -64,11 +64,14 @@ def test_api_versions_lists_what_is_served(version: int) -> None:
     assert listed.pop(Api.PRODUCE) == (0, 13)  # advertised from 0 for librdkafka
     assert listed == {api: (SERVED[api].first, SERVED[api].last) for api in Api if api != Api.PRODUCE}
     if version >= 3:
-        (feature,) = response.finalized_features
-        assert (feature.name, feature.min_version_level, feature.max_version_level) == ("group.version", 1, 1)
+        assert [
+            (feature.name, feature.min_version_level, feature.max_version_level)
+            for feature in response.finalized_features
+        ] == [("group.version", 1, 1), ("transaction.version", 2, 2)]
         assert response.finalized_features_epoch == 0
         # A feature that starts at level 0 is more than clients of version 3 can read.
-        assert [entry.name for entry in response.supported_features] == ["group.version"] * (version == 4)
+        supported = ["group.version", "transaction.version"] if version == 4 else []
+        assert [entry.name for entry in response.supported_features] == supported
 
 
 def test_an_unknown_version_of_api_versions_is_told_the_known_ones() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from headwater.broker.access.settings import ACCESS_SETTINGS
 from headwater.broker.topic_settings import SYNONYMS, TOPIC_SETTINGS
 from headwater.core.settings import Kind, Setting, Settings, between
 
@@ -48,6 +49,22 @@ _OWN: Final = (
         between(1024),
     ),
     Setting(
+        "headwater.disk.reserve.bytes",
+        Kind.LONG,
+        -1,
+        "How much of the data's disk is kept free: below it records are refused, and all else goes on; "
+        "-1 is the smaller of 1 GiB and a twentieth of the disk.",
+        between(-1),
+    ),
+    Setting(
+        "headwater.fetch.memory.bytes",
+        Kind.LONG,
+        256 * 1024 * 1024,
+        "The most memory for answers to fetches that clients have not read yet, of all connections together; "
+        "answers get smaller as it fills.",
+        between(1024 * 1024),
+    ),
+    Setting(
         "headwater.max.partitions",
         Kind.INT,
         100_000,
@@ -61,12 +78,41 @@ _OWN: Final = (
         "The most partitions that one request may create, as Kafka's controller has it.",
         between(1),
     ),
+    Setting(
+        "log.cleaner.backoff.ms",
+        Kind.LONG,
+        15_000,
+        "How long the cleaner sleeps when there is nothing to compact.",
+        between(0),
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size",
+        Kind.LONG,
+        128 * 1024 * 1024,
+        "The memory for the keys of a compaction; where they do not fit, it takes several passes.",
+        between(1024 * 1024),
+    ),
+    Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Whether compacted topics are compacted."),
+    Setting(
+        "log.cleaner.io.max.bytes.per.second",
+        Kind.DOUBLE,
+        1.7976931348623157e308,
+        "The most bytes that the cleaner reads and writes in a second.",
+        between(1),
+    ),
     Setting("log.flush.interval.ms", Kind.LONG, None, "Stands for `flush.ms` of every topic."),
     Setting(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         _MAX_LONG,
         "Stands for `flush.ms` of every topic, where `log.flush.interval.ms` is not set.",
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        300_000,
+        "How long the broker waits between two looks for records that have expired.",
+        between(1),
     ),
     Setting("log.retention.hours", Kind.INT, 168, "Stands for `retention.ms` of every topic, in hours."),
     Setting(
@@ -121,6 +167,13 @@ _OWN: Final = (
         between(1),
     ),
     Setting(
+        "headwater.metrics.max.series",
+        Kind.INT,
+        2000,
+        "How many topics, partitions, and partitions of groups the metrics tell apart; beyond it only sums are told.",
+        between(0),
+    ),
+    Setting(
         "num.partitions",
         Kind.INT,
         1,
@@ -134,6 +187,22 @@ _OWN: Final = (
         "How long the sequence of a producer that writes nothing is remembered.",
         between(1),
     ),
+    Setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        256 * 1024 * 1024,
+        "The most memory for requests that are arriving, of all connections together; those beyond it wait. "
+        "-1 is without limit.",
+        between(-1),
+    ),
+    Setting(
+        "quota.window.num",
+        Kind.INT,
+        11,
+        "How many samples a rate that a quota limits is taken over.",
+        between(1),
+    ),
+    Setting("quota.window.size.seconds", Kind.INT, 1, "How long each sample of such a rate is.", between(1)),
     Setting(
         "socket.request.max.bytes",
         Kind.INT,
@@ -155,7 +224,9 @@ def _for_topics() -> Iterator[Setting]:
                 )
 
 
-BROKER_SETTINGS: Final = Settings(*sorted((*_OWN, *_for_topics()), key=lambda setting: setting.name))
+BROKER_SETTINGS: Final = Settings(
+    *sorted((*_OWN, *ACCESS_SETTINGS, *_for_topics()), key=lambda setting: setting.name)
+)
 
 _READ_ONLY_FOR_TOPICS: Final = frozenset(
     {
@@ -170,6 +241,9 @@ _READ_ONLY_FOR_TOPICS: Final = frozenset(
 DYNAMIC: Final = frozenset(
     {name for synonyms in SYNONYMS.values() for name, _ in synonyms} - _READ_ONLY_FOR_TOPICS
     | {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",

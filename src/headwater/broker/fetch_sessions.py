@@ -102,7 +102,7 @@ class FetchSessions:
 
     def open(self, partitions: list[Watched], *, uses_ids: bool) -> Session | None:
         """Open a session for a full fetch, or return None when sessions are switched off."""
-        if self._limit <= 0 or not partitions:
+        if self._limit <= 0:
             return None
         while len(self._sessions) >= self._limit:
             self._sessions.popitem(last=False)

@@ -30,6 +30,10 @@ def _gzip_level(level: int) -> str | None:
     return None if level == -1 or 1 <= level <= 9 else "must be between 1 and 9, or -1"
 
 
+def _rate(bytes_per_second: int) -> str | None:
+    return None if bytes_per_second == -1 or bytes_per_second >= 1 else "must be at least 1, or -1"
+
+
 def _throttled(replicas: tuple[str, ...]) -> str | None:
     if replicas == ("*",) or all(_REPLICA.fullmatch(replica) for replica in replicas):
         return None
@@ -102,6 +106,20 @@ TOPIC_SETTINGS: Final = Settings(
         between(0),
     ),
     Setting("follower.replication.throttled.replicas", Kind.LIST, (), _NO_REPLICAS, _throttled),
+    Setting(
+        "headwater.consume.byte.rate",
+        Kind.LONG,
+        -1,
+        "How many bytes a second are read from the topic, by all consumers together; -1 is without limit.",
+        _rate,
+    ),
+    Setting(
+        "headwater.produce.byte.rate",
+        Kind.LONG,
+        -1,
+        "How many bytes a second are written to the topic, by all producers together; -1 is without limit.",
+        _rate,
+    ),
     Setting(
         "index.interval.bytes",
         Kind.INT,

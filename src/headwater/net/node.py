@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from headwater.broker.access.users import Users
 from headwater.broker.broker_settings import BROKER_SETTINGS
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.groups import GroupCoordinator
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
+from headwater.broker.rates import Window
 from headwater.broker.state import StateRecord
 from headwater.broker.topic_names import INTERNAL, METADATA_TOPIC
 from headwater.broker.topics import (
@@ -31,18 +34,27 @@ from headwater.broker.topics import (
     TopicDeleted,
     Topics,
 )
+from headwater.broker.transactions import TRANSACTION_SETTINGS, TransactionCoordinator
 from headwater.core.clock import Clock
 from headwater.core.settings import Settings, Value
+from headwater.log.cold import ColdReader
 from headwater.log.commit import GroupCommit
 from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
+from headwater.net.counters import Counters
+from headwater.net.disk_watch import DiskWatch
 from headwater.net.kafka.group_service import GroupService
-from headwater.net.state_log import StateLog, next_sync
+from headwater.net.kafka.throttle import Throttle
+from headwater.net.kafka.transaction_service import TransactionService
+from headwater.net.log_limit import LogLimit
+from headwater.net.state_log import Replay, StateLog, next_sync
+from headwater.net.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
 GROUPS_TOPIC = "__consumer_offsets"
-SETTINGS = Settings(*BROKER_SETTINGS, *GROUP_SETTINGS)
+TRANSACTIONS_TOPIC = "__transaction_state"
+SETTINGS = Settings(*BROKER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS)
 _UPKEEP_SECONDS = 60.0
 
 
@@ -55,12 +67,22 @@ class Node:
         self.node_id = self.number("node.id")
         self.host, self.port = "127.0.0.1", 9092
         self.loop = asyncio.get_running_loop()
+        self.counters = Counters()
+        self.log_limit = LogLimit(clock)
+        self.recovery_seconds = 0.0
         self.logs = LogDirectory(data, synced=synced)
+        self.disk = DiskWatch(data, self.number("headwater.disk.reserve.bytes"))
+        self.cold = ColdReader(self.logs.files, self.loop.call_soon_threadsafe)
         self.commit = GroupCommit(self.loop.call_soon, self.loop.call_soon_threadsafe)
         self.topics = Topics(self.node_id, config)
         self.producer_ids = ProducerIds()
+        self.users = Users(secrets.token_bytes(32))
+        window = Window(self.number("quota.window.num"), 1000 * self.number("quota.window.size.seconds"))
+        self.throttle = Throttle(window)
         self.groups = GroupCoordinator(self.settings, self.topics)
         self.group_service = GroupService(self)
+        self.transactions = TransactionCoordinator(self.settings)
+        self.transaction_service = TransactionService(self)
         slots = self.number("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: random.randrange(1, 2**31))
         self.internal = INTERNAL
@@ -69,7 +91,9 @@ class Node:
             self.logs.open_state(METADATA_TOPIC, clock.wall_ms()), self._replay_metadata, clock
         )
         self._group_log: StateLog | None = None
+        self._transaction_log: StateLog | None = None
         self._upkeep: asyncio.TimerHandle | None = None
+        self.upkeep = Upkeep(self)
         self._opened = False
 
     @property
@@ -85,7 +109,8 @@ class Node:
     @property
     def failed(self) -> str | None:
         """Why nothing can be acknowledged any more, or None while all is well."""
-        return self._metadata.log.error
+        transactions = None if self._transaction_log is None else self._transaction_log.log.error
+        return self._metadata.log.error or transactions
 
     def number(self, name: str) -> int:
         """Return a setting that is a whole number."""
@@ -100,36 +125,50 @@ class Node:
     def open(self) -> None:
         """Replay the state machines' logs and recover the partitions."""
         self._metadata.load()
-        if GROUPS_TOPIC not in self.topics.by_name:
-            new = NewTopic(GROUPS_TOPIC, 1, 1, configs={"cleanup.policy": "compact"})
-            self._metadata.append(self.topics.create(new, internal=True)[1])
-            self._metadata.log.sync()
+        for name in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+            if name not in self.topics.by_name:
+                new = NewTopic(name, 1, 1, configs={"cleanup.policy": "compact"})
+                self._metadata.append(self.topics.create(new, internal=True)[1])
+                self._metadata.log.sync()
         now_ms = self.clock.wall_ms()
         for topic in self.topics.by_name.values():
             config = LogConfig.of(topic.settings)
             self.logs.open_topic(topic.name, topic.id, range(topic.partitions), config, now_ms)
             self._names[topic.id.bytes] = topic.name
+            self.throttle.limit_topic(topic.name, topic.settings)
         self.logs.settle(set(self.topics.by_id))
         self._opened = True
-        log = self.logs.get(GROUPS_TOPIC, 0)
+        self._group_log = self._state_log(GROUPS_TOPIC, self.groups.replay)
+        self._transaction_log = self._state_log(TRANSACTIONS_TOPIC, self.transactions.replay)
+
+    def _state_log(self, topic: str, replay: Replay) -> StateLog:
+        log = self.logs.get(topic, 0)
         assert log is not None, "the topic was just opened"
-        self._group_log = StateLog(log, self.groups.replay, self.clock)
-        self._group_log.load()
+        state_log = StateLog(log, replay, self.clock)
+        state_log.load()
+        return state_log
 
     def start(self) -> None:
         """Begin what goes on by itself: group timers, and upkeep."""
+        self.disk.start(self.loop)
         self.group_service.start()
-        self._sweep()
+        self.transaction_service.start()
+        self._sweep(self.logs.take_doomed())
         self._upkeep = self.loop.call_later(_UPKEEP_SECONDS, self._tidy)
+        self.upkeep.start()
 
     async def close(self) -> None:
         """Sync and close everything."""
+        self.disk.stop()
         self.group_service.stop()
+        self.transaction_service.stop()
         if self._upkeep is not None:
             self._upkeep.cancel()
+        await self.upkeep.stop()
         if self._opened and self._group_log is not None:
             await next_sync(self.commit)
         self.commit.close()
+        self.cold.close()
         self._metadata.log.close()
         self.logs.close()
 
@@ -137,15 +176,32 @@ class Node:
 
     async def commit_topics(self, records: Sequence[StateRecord]) -> None:
         """Append to the metadata log, take effect at once, and return when it is on disk."""
-        await self._metadata.commit(records, self.commit)
+        if records:
+            self._metadata.append(records)
+        doomed = self.logs.take_doomed()
+        await self._metadata.durable(self.commit)
+        self._sweep(doomed)
 
     async def commit_groups(self, records: Sequence[StateRecord]) -> None:
         """Append to the consumer offsets, take effect at once, and return when it is on disk."""
         assert self._group_log is not None, "the node is open"
         await self._group_log.commit(records, self.commit)
 
+    async def commit_transactions(self, records: Sequence[StateRecord]) -> None:
+        """Append to the transactions' state, take effect at once, and return when it is on disk."""
+        assert self._transaction_log is not None, "the node is open"
+        await self._transaction_log.commit(records, self.commit)
+
+    def append_transactions(self, records: Sequence[StateRecord]) -> None:
+        """Append to the transactions' state and take effect at once; the next sync makes it durable."""
+        assert self._transaction_log is not None, "the node is open"
+        self._transaction_log.append(records)
+        self.commit.add(self._transaction_log.log)
+
     def _replay_metadata(self, record: StateRecord) -> None:
         self.producer_ids.replay(record)
+        self.users.replay(record)
+        self.throttle.replay(record)
         for effect in self.topics.replay(record):
             if isinstance(effect, BrokerConfigChanged):
                 self.settings.update(effect.settings)
@@ -156,19 +212,21 @@ class Node:
         match effect:
             case TopicCreated(topic):
                 self._names[topic.id.bytes] = topic.name
+                self.throttle.limit_topic(topic.name, topic.settings)
                 self._open(topic.name, range(topic.partitions))
                 self.groups.topics_changed()
             case PartitionsAdded(topic, first):
                 self._open(topic.name, range(first, topic.partitions))
                 self.groups.topics_changed()
             case ConfigChanged(topic):
+                self.throttle.limit_topic(topic.name, topic.settings)
                 self.logs.reconfigure(topic.name, topic.partitions, LogConfig.of(topic.settings))
             case TopicDeleted(topic):
                 del self._names[topic.id.bytes]
+                self.throttle.limit_topic(topic.name, None)
                 self.logs.delete_topic(topic.name, topic.id, topic.partitions)
                 self.groups.topics_changed()
                 self._forget_offsets(topic.name)
-                self._sweep()
 
     def _open(self, name: str, partitions: range) -> None:
         topic = self.topics.by_name[name]
@@ -189,5 +247,6 @@ class Node:
             if log.producers:
                 log.producers.expire(before)
 
-    def _sweep(self) -> None:
-        self.loop.run_in_executor(None, self.logs.sweep)
+    def _sweep(self, doomed: list[Path]) -> None:
+        if doomed:
+            self.loop.run_in_executor(None, self.logs.sweep, doomed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 import time
@@ -15,7 +16,9 @@ import uvloop
 
 from headwater.core.clock import SystemClock
 from headwater.core.errors import HeadwaterError
+from headwater.net.access import AccessOptions
 from headwater.net.kafka.listener import KafkaListener
+from headwater.net.metrics import MetricsServer
 from headwater.net.node import Node
 
 logger = logging.getLogger(__name__)
@@ -32,10 +35,14 @@ class BrokerOptions:
     durability: str = "sync"
     config: dict[str, str] = field(default_factory=dict)
     advertise: tuple[str, int] | None = None
+    metrics: tuple[str, int] | None = None
+    access: AccessOptions = field(default_factory=AccessOptions)
 
 
 def run_broker(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, and return the process's exit status."""
+    options.access.check(options.kafka[0])
+    _allow_open_files()
     return uvloop.run(_serve(options))
 
 
@@ -47,8 +54,14 @@ async def _serve(options: BrokerOptions) -> int:
         loop.add_signal_handler(number, stop.set)
     node = Node(options.data, SystemClock(), options.config, synced=options.durability == "sync")
     try:
+        opening = time.monotonic()
         node.open()
-        listener = KafkaListener(node)
+        node.recovery_seconds = time.monotonic() - opening
+        listener = KafkaListener(node, options.access)
+        if listener.tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, listener.tls.reload)
+        if options.access.sasl and not node.users.by_name:
+            logger.warning("nobody can authenticate yet: stop the broker and run `headwater users add`")
         host, port = options.kafka
         try:
             port = await listener.start(host, port)
@@ -57,6 +70,7 @@ async def _serve(options: BrokerOptions) -> int:
                 f"cannot listen on {host}:{port} for Kafka clients: {error.strerror}"
             ) from error
         node.host, node.port = options.advertise or (host, port)
+        monitoring = await _start_metrics(options, node, listener)
         node.start()
         # What start-up made stays: the collector need not look at it again.
         gc.collect()
@@ -67,6 +81,27 @@ async def _serve(options: BrokerOptions) -> int:
         await stop.wait()
         logger.info("stopping")
         await listener.stop()
+        if monitoring is not None:
+            monitoring.stop()
     finally:
         await node.close()
     return 0
+
+
+def _allow_open_files() -> None:
+    """Have as many connections and segments open as the system lets this process have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _start_metrics(options: BrokerOptions, node: Node, listener: KafkaListener) -> MetricsServer | None:
+    if options.metrics is None:
+        return None
+    server = MetricsServer(node, listener)
+    host, port = options.metrics
+    try:
+        port = await server.start(host, port)
+    except OSError as error:
+        raise HeadwaterError(f"cannot listen on {host}:{port} for metrics: {error.strerror}") from error
+    logger.info("metrics on http://%s:%d/metrics", host, port)
+    return server

@@ -17,9 +17,10 @@ from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
 from headwater.broker.state import StateRecord
 from headwater.broker.topics import NewTopic, PartitionsAdded, Topic, TopicCreated, TopicDeleted, Topics
+from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.core.settings import Settings, Value
-from headwater.net.kafka import cluster, configs, metadata, offsets, topics
+from headwater.net.kafka import cluster, configs, metadata, offsets, topics, transactions
 from headwater.net.kafka.api import Request
 from headwater.testing.clock import ManualClock
 from headwater.wire.kafka.schema import FieldSchema, fields_of, request_type, response_type
@@ -27,7 +28,7 @@ from headwater.wire.kafka.writer import make_writer
 
 HANDLERS = {
     key: handler
-    for module in (cluster, configs, metadata, offsets, topics)
+    for module in (cluster, configs, metadata, offsets, topics, transactions)
     for key, handler in module.HANDLERS.items()
 }
 NOWHERE = Path(tempfile.gettempdir())  # only its free space is asked for
@@ -92,7 +93,8 @@ class FakeNode:
         self.cluster_id = "cluster-of-tests-00000"
         self.clock = ManualClock()
         self.host, self.port = "broker.example", 9092
-        self.settings: dict[str, Value] = Settings(*BROKER_SETTINGS, *GROUP_SETTINGS).resolve(given or {})
+        tables = (*BROKER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS)
+        self.settings: dict[str, Value] = Settings(*tables).resolve(given or {})
         self.topics = Topics(self.node_id, given)
         self.producer_ids = ProducerIds()
         self.logs = FakeLogs()

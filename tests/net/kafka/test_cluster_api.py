@@ -137,7 +137,6 @@ async def test_a_producer_that_comes_back_gets_a_new_id() -> None:
         ({"producer_id": 5, "producer_epoch": -1}, ErrorCode.invalid_request),
         ({"producer_id": -1, "producer_epoch": 5}, ErrorCode.invalid_request),
         ({"transactional_id": ""}, ErrorCode.invalid_request),
-        ({"transactional_id": "tx"}, ErrorCode.unsupported_version),
     ],
 )
 async def test_producers_that_are_refused(fields: dict[str, Any], code: ErrorCode) -> None:

@@ -38,7 +38,7 @@ async def test_a_topic_is_described(version: int) -> None:
     result = await describe(node, TOPIC, "t", version=version, include_synonyms=True)
     assert result.error_code is ErrorCode.none
     by_name = {entry.name: entry for entry in result.configs}
-    assert len(by_name) == 33
+    assert len(by_name) == 33 + 2, "Kafka's, and two of our own"
     policy = by_name["cleanup.policy"]
     assert (policy.value, policy.config_source, policy.read_only) == ("compact,delete", 1, False)
     assert [(s.name, s.value, s.source) for s in policy.synonyms] == [

@@ -43,7 +43,7 @@ async def test_a_new_topic_is_answered_with_its_configs() -> None:
     topic = wanted("t", configs=[config("retention.ms", "1234")])
     (result,) = await create(node, topic)
     described = {c.name: (c.value, c.config_source) for c in result.configs}
-    assert len(described) == 33
+    assert len(described) == 33 + 2, "Kafka's, and two of our own"
     assert described["retention.ms"] == ("1234", 1)
     assert described["segment.bytes"] == ("1073741824", 5)
 

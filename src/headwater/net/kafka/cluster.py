@@ -1,4 +1,4 @@
-"""What belongs to the cluster as a whole: its nodes and directories, leaders, access, and producers' ids.
+"""What belongs to the cluster as a whole: its nodes and directories, leaders, and access.
 
 A cluster of one node has nothing to elect or to move, and no authorizer: those requests get the answers
 that Kafka gives in that situation, so that its tools work.
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _BROKERS = 1
 _CONTROLLERS = 2
 _ELECTIONS = (0, 1)
-_NO_ID = -1
 
 
 async def describe_cluster(node: Node, request: Request, message: Any) -> Answer:
@@ -180,29 +179,7 @@ async def describe_acls(node: Node, request: Request, message: Any) -> Answer:
     }
 
 
-async def init_producer_id(node: Node, request: Request, message: Any) -> Answer:
-    """Give a producer an id; one that had an id and comes back gets a new one, as from Kafka."""
-    given = (getattr(message, "producer_id", _NO_ID), getattr(message, "producer_epoch", _NO_ID))
-    if message.transactional_id == "" or given.count(_NO_ID) == 1:
-        return _no_producer(ErrorCode.invalid_request)
-    if message.transactional_id is not None:
-        # Not one of the errors after which clients ask again: without transactions they would ask for ever.
-        return _no_producer(ErrorCode.unsupported_version)
-    ids = node.producer_ids
-    while not ids.left:
-        await node.commit_topics(ids.reserve())
-    producer_id = ids.take()
-    # The block may have been reserved by another request, whose record is still on its way to the disk.
-    await node.commit_topics(())
-    return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}
-
-
-def _no_producer(code: ErrorCode) -> Answer:
-    return {"error_code": code, "producer_id": _NO_ID, "producer_epoch": -1}
-
-
 HANDLERS: dict[int, Handler] = {
-    22: init_producer_id,
     29: describe_acls,
     35: describe_log_dirs,
     43: elect_leaders,

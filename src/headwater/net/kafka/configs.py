@@ -14,6 +14,7 @@ from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.state import StateRecord
 from headwater.broker.topic_names import problem_with
 from headwater.broker.topic_settings import TOPIC_SETTINGS
+from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.net.kafka.api import Answer, Handler, Request
 
@@ -75,7 +76,9 @@ def _entries(node: Node, kind: int, name: str) -> list[Entry]:
             if not name:
                 return default_broker_entries(node.topics)
             _check_broker(node, name, "Broker id", f"{node.node_id} or empty string")
-            return broker_entries(node.topics, node.settings, (BROKER_SETTINGS, GROUP_SETTINGS))
+            return broker_entries(
+                node.topics, node.settings, (BROKER_SETTINGS, GROUP_SETTINGS, TRANSACTION_SETTINGS)
+            )
         case Resource.BROKER_LOGGER:
             _check_broker(node, name, "Broker id", str(node.node_id))
             return []

@@ -6,8 +6,11 @@ straight from the buffer they arrived in.
 
 Order: responses leave in the order of the requests (the protocol guide, "Network"). Produce requests
 of one connection are pipelined, so that one sync serves several; every other request waits until those before
-it are answered, as in Kafka. While a request waits, or the client does not read its responses,
-nothing more is read from the connection, which bounds what it can make us hold.
+it are answered, as in Kafka. While a request waits, or the client does not read its responses, or is
+throttled, nothing more is read from the connection, which bounds what it can make us hold.
+
+Until a client has authenticated, where it has to, the connection counts as taken by one request, and
+what comes is handed to its `Authentication`, so that the path of those who have is not longer for it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from headwater.net.kafka.api import Request
+from headwater.net.kafka.authentication import Authentication
 from headwater.net.kafka.fetch import Fetch
+from headwater.net.kafka.memory import UNCOUNTED
 from headwater.net.kafka.produce import produce
+from headwater.net.tls import distinguished_name
 from headwater.wire.kafka.codec import decode_request
 from headwater.wire.kafka.errors import WireError
 from headwater.wire.kafka.fetch import parse_fetch
@@ -32,10 +38,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECEIVE_SIZE = 256 * 1024
+_WHOLE = 1024 * 1024
 _MAX_PIPELINED = 64
-_WRITE_HIGH = 1024 * 1024
+_WRITE_HIGH = 64 * 1024
+# Why no more requests are taken for now.
+_UNREAD, _MUTED, _NO_MEMORY = 1, 2, 4
 _PRODUCE = int(Api.PRODUCE)
 _FETCH = int(Api.FETCH)
+
+
+ANONYMOUS = "ANONYMOUS"
+"""Whoever has not authenticated, under Kafka's name for them."""
 
 
 class Slot:
@@ -52,34 +65,48 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_backlog",
+        "_bulk",
+        "_counted",
         "_exclusive",
+        "_gate",
         "_gathered",
         "_gathering",
         "_listener",
+        "_max_request",
         "_paused",
         "_slots",
         "_stuck",
         "_transport",
+        "_unmute",
         "active_ms",
+        "client_id",
         "fetch",
         "node",
         "peer",
+        "user",
     )
 
     def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
         self.node = listener.node
         self.peer = ""
+        self.client_id: str | None = None
+        self.user = ANONYMOUS
         self.active_ms = 0
         self.fetch: Fetch | None = None
         self._transport: asyncio.Transport | None = None
         self._gathering: bytearray | None = None
         self._gathered = 0
         self._slots: deque[Slot] = deque()
-        self._exclusive = False
+        self._gate = Authentication(self, listener) if listener.access.sasl else None
+        self._exclusive = self._gate is not None
+        self._max_request = listener.max_request if self._gate is None else listener.max_before
         self._backlog: deque[bytearray] = deque()
         self._paused = False
-        self._stuck = False
+        self._stuck = 0
+        self._counted = False
+        self._bulk = 0
+        self._unmute: asyncio.TimerHandle | None = None
 
     # -- the transport's side --------------------------------------------------------------------
 
@@ -98,6 +125,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._slots.clear()
         self._gathering = None
+        self._give_back()
+        self._listener.response_memory.release(self)
+        if self._unmute is not None:
+            self._unmute.cancel()
         if self.fetch is not None:
             self.fetch.abandon()
             self.fetch = None
@@ -105,11 +136,40 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Stop taking requests while the client does not read."""
-        self._stuck = True
+        self._stuck |= _UNREAD
+        if self._transport is not None:
+            size = max(self._bulk, self._transport.get_write_buffer_size())
+            self._listener.response_memory.hold(self, size)
+
+    def _expect(self, size: int) -> None:
+        # A large response is held as a whole until its last byte is sent, so that byte is what matters.
+        if not self._bulk and self._transport is not None:
+            self._transport.set_write_buffer_limits(high=0)
+        self._bulk = size
 
     def resume_writing(self) -> None:
         """Take requests again."""
-        self._stuck = False
+        self._listener.response_memory.release(self)
+        self._go(_UNREAD)
+
+    def mute(self, milliseconds: int) -> None:
+        """Take no requests for a time, whether or not the client obeys its throttling."""
+        if self._transport is not None:
+            self._stop(_MUTED)
+            self._unmute = self.node.loop.call_later(milliseconds / 1000, self._go, _MUTED)
+
+    def room(self) -> int:
+        """Return how large a response may be."""
+        return self._listener.response_memory.room()
+
+    def _stop(self, reason: int) -> None:
+        self._stuck |= reason
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _go(self, reason: int) -> None:
+        self._stuck &= ~reason
         self._next()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -121,6 +181,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take the requests that are whole now."""
         self.active_ms = self.node.clock.monotonic_ms()
+        self.node.counters.bytes_in += nbytes
         try:
             if self._gathering is None:
                 self._split(self._listener.buffer, nbytes)
@@ -136,26 +197,62 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def close(self, reason: str | None = None) -> None:
         """Close the connection, and say why where it is not the client's own wish."""
         if reason is not None:
-            logger.warning("closed the connection from %s: %s", self.peer, reason)
+            self.node.counters.connections_refused += 1
+            self.node.log_limit.log(
+                logger, logging.WARNING, self.peer,
+                "closed the connection from %s: %s", self.peer, reason,
+                client_id=self.client_id, reason=reason,
+            )  # fmt: skip
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close the connection without sending what its client does not read."""
+        self.close(reason)
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- requests --------------------------------------------------------------------------------
 
     def _split(self, buffer: memoryview, end: int) -> None:
-        limit = self._listener.max_request
         position = 0
-        while (frame := next_frame(buffer, position, end, limit)) is not None:
+        while (frame := next_frame(buffer, position, end, self._max_request)) is not None:
             self._take(buffer, *frame)
             position = frame[1]
             if self._transport is None or self._transport.is_closing():
                 return
         if position < end:
-            rest = end - position
-            size = 4 + int.from_bytes(buffer[position : position + 4], "big") if rest >= 4 else 4
-            self._gathering = bytearray(size)
-            self._gathering[:rest] = buffer[position:end]
-            self._gathered = rest
+            self._begin(buffer[position:end])
+
+    def _begin(self, first: memoryview) -> None:
+        """Gather a request of which the first bytes are here, once there is memory for it."""
+        size = 4 + int.from_bytes(first[:4], "big") if len(first) >= 4 else 4
+        self._gathered = len(first)
+        if size > UNCOUNTED:
+            self._counted = True
+            if not self._listener.request_memory.take(self, size):
+                self._gathering = bytearray(first)
+                self._stop(_NO_MEMORY)
+                return
+        self._grow(first, size)
+
+    def _grow(self, first: bytearray | memoryview, size: int) -> None:
+        # A client that announces much and sends little makes us hold little.
+        buffer = bytearray(min(size, max(_WHOLE, 4 * len(first))))
+        buffer[: len(first)] = first
+        self._gathering = buffer
+
+    def granted(self) -> None:
+        """Gather the request that there was no memory for."""
+        first = self._gathering
+        if first is not None and self._stuck & _NO_MEMORY:
+            self._grow(first, 4 + int.from_bytes(first[:4], "big"))
+            self._go(_NO_MEMORY)
+
+    def _give_back(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._listener.request_memory.give_back(self)
 
     def _gather(self, count: int) -> None:
         frame = self._gathering
@@ -163,23 +260,30 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._gathered += count
         if self._gathered < len(frame):
             return
-        bounds = next_frame(frame, 0, len(frame), self._listener.max_request)
-        if bounds is None:  # only the size was there so far
-            self._gathering = bytearray(4 + int.from_bytes(frame, "big"))
-            self._gathering[:4] = frame
+        bounds = next_frame(frame, 0, len(frame), self._max_request)
+        if bounds is None:
+            if len(frame) == 4:  # only the size was there so far
+                self._begin(memoryview(frame))
+            else:
+                self._grow(frame, 4 + int.from_bytes(frame[:4], "big"))
             return
         self._gathering = None
         self._take(memoryview(frame), *bounds)
+        if not self._backlog:
+            self._give_back()
 
     def _take(self, buffer: memoryview, start: int, end: int) -> None:
         if self._backlog or self._exclusive or self._stuck or len(self._slots) >= _MAX_PIPELINED:
             self._hold(buffer, start, end)
             return
         header = parse_header(buffer, start, end)
+        if header.api_key != _PRODUCE and self._slots:
+            self._hold(buffer, start, end)
+            return
+        self.client_id = header.client_id
+        self.node.counters.requests[header.api_key] += 1
         if header.api_key == _PRODUCE:
             produce(self, header, buffer, end)
-        elif self._slots:
-            self._hold(buffer, start, end)
         elif header.api_key == _FETCH:
             self._exclusive = True
             request = parse_fetch(buffer, header.payload, end, header.version)
@@ -189,6 +293,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._call(header, buffer, end)
 
     def _hold(self, buffer: memoryview, start: int, end: int) -> None:
+        if self._gate is not None:
+            self._gate.take(bytes(buffer[start:end]))
+            return
         self._backlog.append(bytearray(buffer[start:end]))
         if not self._paused and self._transport is not None:
             self._paused = True
@@ -209,7 +316,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except WireError as error:
             self.close(str(error))
             return
-        if self._paused and not self._backlog and self._transport is not None:
+        if not self._backlog and self._gathering is None:
+            self._give_back()
+        if self._paused and not self._backlog and not self._stuck and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
@@ -221,6 +330,47 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if header.api_key != Api.API_VERSIONS or self._listener.serves_version(header):
             message = decode_request(header.api_key, header.version, buffer, header.payload, end)
         self._listener.spawn(self, slot, header, request, message)
+
+    # -- authentication --------------------------------------------------------------------------
+
+    def certificate_name(self) -> str:
+        """Return the name in the certificate that the client has shown."""
+        shown = None if self._transport is None else self._transport.get_extra_info("peercert")
+        return distinguished_name(shown) if shown else self.user
+
+    def write(self, response: bytes) -> None:
+        """Send a response of the authentication, which is the only one under way."""
+        if self._transport is not None:
+            self.node.counters.bytes_out += len(response)
+            self._transport.write(response)
+
+    def admit(self, held: list[bytes]) -> None:
+        """Serve the client from here on, and first what it sent while its password was checked."""
+        self._gate = None
+        self._exclusive = False
+        self._max_request = self._listener.max_request
+        self._listener.admitted(self)
+        self._backlog.extend(bytearray(frame) for frame in held)
+        self._next()
+
+    def pause(self) -> None:
+        """Read nothing more until the client is admitted."""
+        if self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def dismiss(self, reason: str, response: bytes | None, seconds: float) -> None:
+        """Close the connection of a client that failed to authenticate, after a while that slows guessing."""
+        if self._transport is not None:
+            # Reading starts only after `connection_made`, and what came by then is held.
+            self._exclusive = True
+            self._transport.pause_reading()
+            self.node.loop.call_later(seconds, self._dismiss, reason, response)
+
+    def _dismiss(self, reason: str, response: bytes | None) -> None:
+        if response is not None:
+            self.write(response)
+        self.close(reason)
 
     # -- responses -------------------------------------------------------------------------------
 
@@ -240,8 +390,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         while slots and slots[0].pieces is not None:
             ready += slots.popleft().pieces  # type: ignore[arg-type]
         if len(ready) == 1:
+            self.node.counters.bytes_out += len(ready[0])
             self._transport.write(ready[0])
         else:
+            size = sum(map(len, ready))
+            self.node.counters.bytes_out += size
+            if size > _WRITE_HIGH:
+                self._expect(size)
             self._transport.writelines(ready)
         if not slots:
             self._exclusive = False

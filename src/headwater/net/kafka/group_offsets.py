@@ -32,6 +32,10 @@ def _topic_name(node: Node, topic: Any) -> tuple[str | None, ErrorCode]:
     return (None, ErrorCode.unknown_topic_id) if found is None else (found.name, ErrorCode.none)
 
 
+def _exists(node: Node, topic: str, partition: int) -> bool:
+    return 0 <= partition < node.topics.by_name[topic].partitions
+
+
 async def offset_commit(node: Node, request: Request, message: Any) -> Answer:
     """Answer OffsetCommit, when the offsets are on disk."""
     commits: list[PartitionCommit] = []
@@ -47,6 +51,7 @@ async def offset_commit(node: Node, request: Request, message: Any) -> Answer:
                     p.committed_metadata or "",
                 )
                 for p in topic.partitions
+                if _exists(node, name, p.partition_index)
             ]
     codes = iter(await _commit(node, request, message, commits))
     answered = []
@@ -54,7 +59,11 @@ async def offset_commit(node: Node, request: Request, message: Any) -> Answer:
         partitions = [
             {
                 "partition_index": p.partition_index,
-                "error_code": code if name is None else next(codes),
+                "error_code": code
+                if name is None
+                else next(codes)
+                if _exists(node, name, p.partition_index)
+                else ErrorCode.unknown_topic_or_partition,
             }
             for p in topic.partitions
         ]
@@ -93,12 +102,13 @@ def _identity(topic: Any) -> dict[str, Any]:
 async def offset_fetch(node: Node, request: Request, message: Any) -> Answer:
     """Answer OffsetFetch: of one group, or from version 8 on of several.
 
-    What is not durable yet is waited for, which is all that `require_stable` can ask of a broker
-    whose offsets are never part of a transaction.
+    What is not durable yet is waited for. With `require_stable`, a partition for which a transaction is about
+    to commit an offset has none that could be told.
     """
     await node.group_service.settled()
+    stable = getattr(message, "require_stable", False)
     if request.version < 8:
-        topics = _fetched(node, message.group_id, message.topics, by_id=False)
+        topics = _fetched(node, message.group_id, message.topics, by_id=False, stable=stable)
         return {"topics": topics, "error_code": ErrorCode.none}
     answered = []
     for group in message.groups:
@@ -107,16 +117,18 @@ async def offset_fetch(node: Node, request: Request, message: Any) -> Answer:
             node.groups.check_fetch(
                 group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", _NO_EPOCH)
             )
-            topics = _fetched(node, group.group_id, group.topics, by_id=request.version >= 10)
+            topics = _fetched(node, group.group_id, group.topics, by_id=request.version >= 10, stable=stable)
         except ApiError as error:
             code = error.code
         answered.append({"group_id": group.group_id, "topics": topics, "error_code": code})
     return {"groups": answered}
 
 
-def _fetched(node: Node, group_id: str, topics: Iterable[Any] | None, *, by_id: bool) -> list[dict[str, Any]]:
+def _fetched(
+    node: Node, group_id: str, topics: Iterable[Any] | None, *, by_id: bool, stable: bool
+) -> list[dict[str, Any]]:
     if topics is None:
-        return _fetched_all(node, group_id, by_id=by_id)
+        return _fetched_all(node, group_id, by_id=by_id, stable=stable)
     answered = []
     for topic in topics:
         name, code = topic.name if hasattr(topic, "name") else None, ErrorCode.none
@@ -125,12 +137,13 @@ def _fetched(node: Node, group_id: str, topics: Iterable[Any] | None, *, by_id: 
         partitions = []
         for index in topic.partition_indexes:
             value = None if name is None else node.groups.fetch_offset(group_id, name, index)
-            partitions.append(_partition(index, value, code))
+            unstable = stable and name is not None and node.groups.pending.has(group_id, name, index)
+            partitions.append(_unstable(index) if unstable else _partition(index, value, code))
         answered.append({**_identity(topic), "partitions": partitions})
     return answered
 
 
-def _fetched_all(node: Node, group_id: str, *, by_id: bool) -> list[dict[str, Any]]:
+def _fetched_all(node: Node, group_id: str, *, by_id: bool, stable: bool) -> list[dict[str, Any]]:
     offsets = sorted(node.groups.offsets.of_group(group_id).items())
     answered = []
     for name, entries in groupby(offsets, key=lambda item: item[0][0]):
@@ -139,9 +152,18 @@ def _fetched_all(node: Node, group_id: str, *, by_id: bool) -> list[dict[str, An
             if name not in node.topics.by_name:
                 continue
             identity = {"topic_id": node.topics.by_name[name].id}
-        partitions = [_partition(index, value, ErrorCode.none) for (_, index), value in entries]
+        partitions = [
+            _unstable(index)
+            if stable and node.groups.pending.has(group_id, name, index)
+            else _partition(index, value, ErrorCode.none)
+            for (_, index), value in entries
+        ]
         answered.append({**identity, "partitions": partitions})
     return answered
+
+
+def _unstable(index: int) -> dict[str, Any]:
+    return _partition(index, None, ErrorCode.unstable_offset_commit)
 
 
 def _partition(index: int, value: CommittedOffset | None, code: ErrorCode) -> dict[str, Any]:

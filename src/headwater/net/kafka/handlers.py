@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from headwater.net.kafka import cluster, configs, group_offsets, groups, metadata, offsets, topics
+from headwater.net.kafka import (
+    access,
+    cluster,
+    configs,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    quotas,
+    topics,
+    transactions,
+)
 from headwater.net.kafka.api import Handler
 
 HANDLERS: dict[int, Handler] = {}
-for _module in (metadata, topics, configs, offsets, cluster, groups, group_offsets):
+for _module in (
+    access,
+    metadata,
+    topics,
+    configs,
+    offsets,
+    cluster,
+    groups,
+    group_offsets,
+    quotas,
+    transactions,
+):
     HANDLERS.update(_module.HANDLERS)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.net.access import AccessOptions
 from headwater.net.kafka.api import Request
 from headwater.net.kafka.connection import RECEIVE_SIZE, KafkaConnection, Slot
 from headwater.net.kafka.handlers import HANDLERS
+from headwater.net.kafka.memory import RequestMemory, ResponseMemory
+from headwater.net.tls import ServerTls, TlsServer
 from headwater.wire.kafka.codec import encode_error_response, encode_response
 from headwater.wire.kafka.errors import UnencodableAnswer
 from headwater.wire.kafka.frames import RequestHeader
@@ -21,37 +26,73 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_BACKLOG = 1024
 _IDLE_CHECK_SECONDS = 10.0
+_STRANGER_CHECK_SECONDS = 1.0
+# What a client may call itself (KIP-511), so that it can go into metrics and logs.
+_SHOWABLE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class KafkaListener:
     """One listening socket and its connections."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, access: AccessOptions | None = None) -> None:
         self.node = node
+        self.access = access or AccessOptions()
+        self.mechanisms = self.access.mechanisms(node.settings["sasl.enabled.mechanisms"])
         self.buffer = memoryview(bytearray(RECEIVE_SIZE))
         self.max_request = node.number("socket.request.max.bytes")
+        self.request_memory = RequestMemory(node.number("queued.max.request.bytes"), node.clock, node.loop)
+        self.response_memory = ResponseMemory(node.number("headwater.fetch.memory.bytes"), node.clock)
+        self.max_before = node.number("sasl.server.max.receive.size")
+        self.failure_delay = node.number("connection.failed.authentication.delay.ms") / 1000
+        self.tls = self._load_tls()
         self._connections: set[KafkaConnection] = set()
         self._by_host: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._tls_server: TlsServer | None = None
+        # In the order they came, so that the first ones are those whose time is up first.
+        self._strangers: dict[KafkaConnection, int] = {}
         self._idle_check: asyncio.TimerHandle | None = None
+        self._stranger_check: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port, which the system chooses when `port` is 0."""
-        self._server = await self.node.loop.create_server(
-            lambda: KafkaConnection(self), host, port, backlog=1024
-        )
+        if self.tls is not None:
+            self._tls_server = TlsServer(
+                self.tls,
+                lambda: KafkaConnection(self),
+                seconds=self.node.number("headwater.authentication.timeout.ms") / 1000,
+                refuse=self._refusal,
+                report=self._report,
+            )
+            chosen = await self._tls_server.start(host, port, _BACKLOG)
+        else:
+            self._server = await self.node.loop.create_server(
+                lambda: KafkaConnection(self), host, port, backlog=_BACKLOG
+            )
+            chosen = self._server.sockets[0].getsockname()[1]
         self._idle_check = self.node.loop.call_later(_IDLE_CHECK_SECONDS, self._close_idle)
-        chosen: int = self._server.sockets[0].getsockname()[1]
+        if self.access.sasl:
+            self._close_slow()
         return chosen
+
+    def _load_tls(self) -> ServerTls | None:
+        access = self.access
+        if access.tls_cert is None:
+            return None
+        return ServerTls(access.tls_cert, access.tls_key, access.tls_client_ca)
 
     async def stop(self) -> None:
         """Stop accepting, and close the connections."""
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        for timer in (self._idle_check, self._stranger_check):
+            if timer is not None:
+                timer.cancel()
         if self._server is not None:
             self._server.close()
+        if self._tls_server is not None:
+            await self._tls_server.stop()
         for connection in list(self._connections):
             connection.close()
         await asyncio.sleep(0)
@@ -61,19 +102,55 @@ class KafkaListener:
 
     def opened(self, connection: KafkaConnection) -> None:
         """Count a connection in, or refuse it."""
+        # Over TLS a connection was asked for before its handshake.
+        refusal = self._refusal(connection.peer) if self._tls_server is None else None
         self._connections.add(connection)
         self._by_host[connection.peer] += 1
+        self.node.counters.connections_opened += 1
+        if self.access.sasl:
+            self._strangers[connection] = connection.active_ms
+        if self.access.tls_client_ca is not None:
+            connection.user = connection.certificate_name()
+        if refusal is not None:
+            connection.close(refusal)
+        elif self.node.throttle.active:
+            wait_ms = self.node.throttle.connected(connection.peer, connection.active_ms)
+            if wait_ms:
+                reason = "its address opens connections faster than its quota connection_creation_rate"
+                connection.dismiss(reason, None, wait_ms / 1000)
+
+    def _refusal(self, peer: str) -> str | None:
+        """Return why one more connection from an address is too many, or None."""
+        shaking = Counter[str]() if self._tls_server is None else self._tls_server.shaking
+        unauthenticated = len(self._strangers) + shaking.total()
         for name, count in (
-            ("max.connections", len(self._connections)),
-            ("max.connections.per.ip", self._by_host[connection.peer]),
+            ("max.connections", len(self._connections) + shaking.total()),
+            ("max.connections.per.ip", self._by_host[peer] + shaking[peer]),
+            ("headwater.max.unauthenticated.connections", unauthenticated),
         ):
-            if count > self.node.number(name):
-                connection.close(f"there are more connections than {name}={self.node.number(name)}")
-                return
+            if count >= self.node.number(name):
+                return f"there are more connections than {name}={self.node.number(name)}"
+        return None
+
+    def _report(self, peer: str, reason: str) -> None:
+        self.node.counters.connections_refused += 1
+        self.node.log_limit.log(
+            logger, logging.WARNING, peer, "closed the connection from %s: %s", peer, reason, reason=reason
+        )
+
+    def admitted(self, connection: KafkaConnection) -> None:
+        """Know that a client has authenticated."""
+        self._strangers.pop(connection, None)
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._connections)
 
     def closed(self, connection: KafkaConnection) -> None:
         """Count a connection out."""
         self._connections.discard(connection)
+        self._strangers.pop(connection, None)
         self._by_host[connection.peer] -= 1
         if not self._by_host[connection.peer]:
             del self._by_host[connection.peer]
@@ -87,9 +164,17 @@ class KafkaListener:
     ) -> None:
         """Have a general request handled, and answered in its turn."""
         if header.api_key == Api.API_VERSIONS:
-            connection.reply(slot, [_api_versions(header)])
+            connection.reply(slot, [_api_versions(header, message)])
             return
-        task = self.node.loop.create_task(self._run(connection, slot, header, request, message))
+        self.run_task(self._run(connection, slot, header, request, message))
+
+    def api_versions(self, header: RequestHeader, message: Any) -> bytes:
+        """Return the response to ApiVersions, which everybody is given."""
+        return _api_versions(header, message)
+
+    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something for a connection, until it is done or the listener stops."""
+        task = self.node.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -101,15 +186,29 @@ class KafkaListener:
             try:
                 answer = await HANDLERS[api](self.node, request, message)
                 frame = encode_response(api, version, correlation, answer)
+                if code := answer.get("error_code"):
+                    self.node.counters.errors[api, int(code)] += 1
             except ApiError as error:
+                self.node.counters.errors[api, int(error.code)] += 1
                 frame = encode_error_response(api, version, correlation, error.code, error.message or None)
             except Exception:
-                logger.exception("%s version %d failed", Api(api).name, version)
+                self.node.counters.errors[api, int(ErrorCode.unknown_server_error)] += 1
+                fields = {"peer": request.client_host, "client_id": request.client_id}
+                logger.exception("%s version %d failed", Api(api).name, version, extra=fields)
                 frame = encode_error_response(api, version, correlation, ErrorCode.unknown_server_error)
         except UnencodableAnswer:
             connection.close(f"{Api(api).name} version {version} has no place for the error it met")
             return
         connection.reply(slot, [frame])
+
+    def _close_slow(self) -> None:
+        self._stranger_check = self.node.loop.call_later(_STRANGER_CHECK_SECONDS, self._close_slow)
+        before = self.node.clock.monotonic_ms() - self.node.number("headwater.authentication.timeout.ms")
+        for connection, since in list(self._strangers.items()):
+            if since > before:
+                break
+            del self._strangers[connection]
+            connection.close("it did not authenticate in time (headwater.authentication.timeout.ms)")
 
     def _close_idle(self) -> None:
         self._idle_check = self.node.loop.call_later(_IDLE_CHECK_SECONDS, self._close_idle)
@@ -122,8 +221,13 @@ class KafkaListener:
                 connection.close()
 
 
-def _api_versions(header: RequestHeader) -> bytes:
+def _api_versions(header: RequestHeader, message: Any) -> bytes:
     if is_served(Api.API_VERSIONS, header.version):
+        named = (getattr(message, f"client_software_{part}", "none") for part in ("name", "version"))
+        if not all(_SHOWABLE.fullmatch(text) for text in named):
+            return encode_error_response(
+                Api.API_VERSIONS, header.version, header.correlation_id, ErrorCode.invalid_request
+            )
         answer = api_versions_answer(header.version)
         return encode_response(Api.API_VERSIONS, header.version, header.correlation_id, answer)
     # A version we do not know is answered in one that everybody reads (KIP-511).

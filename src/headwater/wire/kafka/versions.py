@@ -41,16 +41,23 @@ class Api(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -58,7 +65,14 @@ class Api(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -90,16 +104,23 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         Api.SYNC_GROUP: Versions(0, 5, 4),
         Api.DESCRIBE_GROUPS: Versions(0, 6, 5),
         Api.LIST_GROUPS: Versions(0, 5, 3),
+        Api.SASL_HANDSHAKE: Versions(0, 1, _NEVER),
         Api.API_VERSIONS: Versions(0, 4, 3),
         Api.CREATE_TOPICS: Versions(2, 7, 5),
         Api.DELETE_TOPICS: Versions(1, 6, 4),
         Api.DELETE_RECORDS: Versions(0, 2, 2),
         Api.INIT_PRODUCER_ID: Versions(0, 5, 2),  # 6 is unstable in 4.3: not advertised
         Api.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
+        Api.ADD_PARTITIONS_TO_TXN: Versions(0, 5, 3),
+        Api.ADD_OFFSETS_TO_TXN: Versions(0, 4, 3),
+        Api.END_TXN: Versions(0, 5, 3),
+        Api.WRITE_TXN_MARKERS: Versions(1, 2, 1),
+        Api.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
         Api.DESCRIBE_ACLS: Versions(1, 3, 2),
         Api.DESCRIBE_CONFIGS: Versions(1, 4, 4),
         Api.ALTER_CONFIGS: Versions(0, 2, 2),
         Api.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
+        Api.SASL_AUTHENTICATE: Versions(0, 2, 2),
         Api.CREATE_PARTITIONS: Versions(0, 3, 2),
         Api.DELETE_GROUPS: Versions(0, 2, 2),
         Api.ELECT_LEADERS: Versions(0, 2, 2),
@@ -107,7 +128,14 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
         Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
         Api.OFFSET_DELETE: Versions(0, 0, _NEVER),
+        Api.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1, 1),
+        Api.ALTER_CLIENT_QUOTAS: Versions(0, 1, 1),
+        Api.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
+        Api.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
         Api.DESCRIBE_CLUSTER: Versions(0, 2, 0),
+        Api.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
+        Api.DESCRIBE_TRANSACTIONS: Versions(0, 0, 0),
+        Api.LIST_TRANSACTIONS: Versions(0, 2, 0),
         Api.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
         Api.CONSUMER_GROUP_DESCRIBE: Versions(0, 1, 0),
         Api.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
@@ -119,8 +147,9 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
 # advertises versions that it refuses (KAFKA-18659).
 _ADVERTISED_FIRST: Final = {Api.PRODUCE: 0}
 
-# The feature levels a cluster has agreed on (KIP-584): the consumer group protocol of KIP-848.
-_FEATURES: Final = {"group.version": (0, 1)}
+# The feature levels a cluster has agreed on (KIP-584): the consumer group protocol of KIP-848, and
+# transactions whose epoch rises with each (KIP-890).
+_FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
 
 # Older Java clients cannot read a feature whose lowest level is 0, so it waits for version 4 (KAFKA-17492).
 _FEATURES_FROM_ZERO: Final = 4

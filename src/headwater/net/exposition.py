@@ -1,0 +1,267 @@
+"""The broker's metrics in Prometheus' text format, gathered at the moment somebody asks.
+
+The format is small and the values lie ready as integers, so it is written here rather than by
+`prometheus_client`: see docs/decisions/0006-metrics-by-hand.md.
+Names follow the Prometheus conventions: base units, `_total` for what only grows.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headwater import __version__
+from headwater.core.errors import ErrorCode
+from headwater.core.histogram import Histogram
+from headwater.wire.kafka.versions import Api
+
+if TYPE_CHECKING:
+    from headwater.net.kafka.listener import KafkaListener
+    from headwater.net.node import Node
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_PAGE = os.sysconf("SC_PAGESIZE")
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Labels = Mapping[str, object]
+
+
+class Page:
+    """The lines of one exposition."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.omitted = 0
+        """Series that were left out because there are too many of them."""
+
+    def family(self, name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> None:
+        """Write a counter or gauge with a sample for each set of labels."""
+        self._head(name, kind, text)
+        self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+
+    def counter(self, name: str, text: str, value: float) -> None:
+        """Write a counter without labels."""
+        self.family(name, "counter", text, [({}, value)])
+
+    def gauge(self, name: str, text: str, value: float) -> None:
+        """Write a gauge without labels."""
+        self.family(name, "gauge", text, [({}, value)])
+
+    def histogram(self, name: str, text: str, histogram: Histogram) -> None:
+        """Write a histogram."""
+        self._head(name, "histogram", text)
+        for bound, count in histogram.cumulative():
+            self._lines.append(f'{name}_bucket{{le="{_number(bound)}"}} {count}')
+        self._lines.append(f"{name}_sum {_number(histogram.total)}")
+        self._lines.append(f"{name}_count {histogram.count}")
+
+    def encode(self) -> bytes:
+        """Return the exposition as it goes over the wire."""
+        return "\n".join([*self._lines, ""]).encode()
+
+    def _head(self, name: str, kind: str, text: str) -> None:
+        self._lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = ",".join(f'{name}="{str(value).translate(_ESCAPES)}"' for name, value in labels.items())
+    return f"{{{pairs}}}"
+
+
+def _number(value: float) -> str:
+    return "+Inf" if value == float("inf") else repr(value)
+
+
+def exposition(node: Node, listener: KafkaListener, loop_lag: Histogram) -> bytes:
+    """Return every metric of a broker."""
+    page = Page()
+    _requests(page, node)
+    _connections(page, node, listener)
+    _overload(page, node, listener)
+    _logs(page, node)
+    _groups(page, node)
+    page.histogram(
+        "headwater_sync_round_seconds",
+        "How long a round of syncs took, from its start until those who waited were told.",
+        node.commit.round_seconds,
+    )
+    page.histogram(
+        "headwater_event_loop_lag_seconds",
+        "How much later than asked for a timer of the event loop was called.",
+        loop_lag,
+    )
+    _process(page, node)
+    page.gauge(
+        "headwater_metrics_omitted",
+        "Topics, partitions and partitions of groups left out of here: more than headwater.metrics.max.series.",
+        page.omitted,
+    )
+    return page.encode()
+
+
+def _requests(page: Page, node: Node) -> None:
+    counters = node.counters
+    page.family(
+        "headwater_requests_total", "counter", "Requests that arrived, by API.",
+        [({"api": _api(key)}, count) for key, count in enumerate(counters.requests) if count],
+    )  # fmt: skip
+    page.family(
+        "headwater_request_errors_total", "counter",
+        "Errors answered, by API and code: each partition of Produce and Fetch, otherwise the whole request.",
+        [
+            ({"api": _api(key), "code": _code(code)}, count)
+            for (key, code), count in sorted(counters.errors.items())
+        ],
+    )  # fmt: skip
+    page.histogram(
+        "headwater_produce_seconds",
+        "How long a Produce request took until its answer, the sync included; one in 16 is timed.",
+        counters.produce_seconds,
+    )
+    page.histogram(
+        "headwater_fetch_seconds",
+        "How long a Fetch request took until its answer, the wait for records included.",
+        counters.fetch_seconds,
+    )
+    page.counter("headwater_records_in_total", "Records that producers appended.", counters.records_in)
+    page.counter(
+        "headwater_record_bytes_in_total", "Bytes of record batches appended.", counters.record_bytes_in
+    )
+    page.counter(
+        "headwater_record_bytes_out_total", "Bytes of record batches fetched.", counters.record_bytes_out
+    )
+
+
+def _connections(page: Page, node: Node, listener: KafkaListener) -> None:
+    counters = node.counters
+    page.counter("headwater_network_bytes_in_total", "Bytes from clients.", counters.bytes_in)
+    page.counter("headwater_network_bytes_out_total", "Bytes to clients.", counters.bytes_out)
+    page.gauge("headwater_connections", "Connections of Kafka clients.", listener.connections)
+    page.counter(
+        "headwater_connections_opened_total", "Connections that clients opened.", counters.connections_opened
+    )
+    page.counter(
+        "headwater_connections_refused_total",
+        "Connections that the broker closed, for what was sent or because there were too many.",
+        counters.connections_refused,
+    )
+
+
+def _overload(page: Page, node: Node, listener: KafkaListener) -> None:
+    page.counter(
+        "headwater_throttled_seconds_total",
+        "How long clients were told to wait because of quotas and the limits of topics.",
+        node.throttle.throttled_ms / 1000,
+    )
+    page.gauge(
+        "headwater_disk_refusing",
+        "1 while records are refused because the disk is as full as it may get.",
+        int(node.disk.refusal is not None),
+    )
+    page.counter(
+        "headwater_cold_reads_total",
+        "Fetches that had to wait for records that were not in the page cache.",
+        node.cold.reads,
+    )
+    memory = listener.request_memory
+    page.gauge("headwater_request_memory_bytes", "Memory for requests that are arriving.", memory.held)
+    page.gauge("headwater_requests_waiting", "Connections that wait for such memory.", memory.waiting)
+    page.gauge(
+        "headwater_response_memory_bytes",
+        "Memory for responses that clients have not read yet.",
+        listener.response_memory.held,
+    )
+
+
+def _logs(page: Page, node: Node) -> None:
+    logs = list(node.logs)
+    sizes: dict[str, int] = {}
+    for log in logs:
+        sizes[log.topic] = sizes.get(log.topic, 0) + log.size_bytes()
+    limit = node.number("headwater.metrics.max.series")
+    page.gauge("headwater_topics", "Topics.", len(sizes))
+    page.gauge("headwater_partitions", "Partitions.", len(logs))
+    page.gauge("headwater_log_bytes", "Bytes of all segments of all partitions.", sum(sizes.values()))
+    page.gauge(
+        "headwater_partitions_failed",
+        "Partitions that acknowledge nothing any more because the disk failed them.",
+        sum(log.error is not None for log in logs),
+    )
+    page.family(
+        "headwater_topic_log_bytes", "gauge", "Bytes of all segments of a topic.",
+        [({"topic": topic}, size) for topic, size in islice(sizes.items(), limit)],
+    )  # fmt: skip
+    page.omitted += max(len(sizes) - limit, 0) + max(len(logs) - limit, 0)
+    shown = logs[:limit]
+    page.family(
+        "headwater_log_end_offset", "gauge", "The offset that the next record of a partition gets.",
+        [({"topic": log.topic, "partition": log.partition}, log.end_offset) for log in shown],
+    )  # fmt: skip
+    page.family(
+        "headwater_log_start_offset", "gauge", "The first offset that a partition still has.",
+        [({"topic": log.topic, "partition": log.partition}, log.start_offset) for log in shown],
+    )  # fmt: skip
+
+
+def _groups(page: Page, node: Node) -> None:
+    offsets = node.groups.offsets
+    page.gauge("headwater_groups", "Consumer groups.", len(node.groups.groups))
+    limit = node.number("headwater.metrics.max.series")
+    samples: list[tuple[Labels, float]] = []
+    for group in offsets.group_ids():
+        for (topic, partition), committed in offsets.of_group(group).items():
+            log = node.logs.get(topic, partition)
+            if log is None:
+                continue
+            if len(samples) >= limit:
+                page.omitted += 1
+                continue
+            labels = {"group": group, "topic": topic, "partition": partition}
+            samples.append((labels, max(log.high_watermark - committed.offset, 0)))
+    page.family(
+        "headwater_group_lag", "gauge", "Records of a partition that a group has not committed yet.", samples
+    )
+
+
+def _process(page: Page, node: Node) -> None:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    disk = os.statvfs(node.logs.path)
+    page.gauge("headwater_disk_free_bytes", "Free bytes on the data's disk.", disk.f_bavail * disk.f_frsize)
+    page.gauge("headwater_disk_bytes", "The size of the data's disk.", disk.f_blocks * disk.f_frsize)
+    page.gauge(
+        "headwater_recovery_seconds", "How long opening the data took at the start.", node.recovery_seconds
+    )
+    page.family("headwater_info", "gauge", "The version that runs.", [({"version": __version__}, 1)])
+    with open("/proc/self/statm", "rb") as file:
+        resident = int(file.read().split()[1]) * _PAGE
+    page.gauge("process_resident_memory_bytes", "Resident memory.", resident)
+    page.counter(
+        "process_cpu_seconds_total", "User and system time of the processor.", usage.ru_utime + usage.ru_stime
+    )
+    page.gauge("process_open_fds", "Open file descriptors.", sum(1 for _ in os.scandir("/proc/self/fd")))
+    page.gauge("process_start_time_seconds", "When the process started, since the epoch.", _started())
+
+
+def _started() -> float:
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.time() - since_boot + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _api(key: int) -> str:
+    return Api(key).name.lower()
+
+
+def _code(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
