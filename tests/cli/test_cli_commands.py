@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 import pytest
@@ -21,12 +21,31 @@ def test_help_lists_every_command() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.output.partition("Commands:\n")[2].splitlines()]
-    assert listed == ["broker", "demo", "settings"]
+    assert listed == [
+        "broker",
+        "consume",
+        "demo",
+        "groups",
+        "produce",
+        "settings",
+        "topics",
+        "transactions",
+        "users",
+    ]
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
-def test_every_option_has_help(command: str) -> None:
-    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
+def _leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            yield from _leaves(child)
+    else:
+        yield command
+
+
+@pytest.mark.parametrize("command", [*_leaves(main)], ids=lambda command: command.callback.__name__)
+def test_every_command_and_option_has_help(command: click.Command) -> None:
+    assert command.help
+    options = [p for p in command.params if isinstance(p, click.Option)]
     assert [option.name for option in options if not option.help] == []
 
 

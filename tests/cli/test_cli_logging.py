@@ -41,6 +41,18 @@ def test_text() -> None:
     assert rest == "WARNING cut 118 bytes partition=orders-0"
 
 
+def test_text_says_nothing_twice() -> None:
+    stream = io.StringIO()
+    set_up_logging(style="text", level="info", stream=stream)
+    _log.warning(
+        "closed %s: %s",
+        "10.0.0.1",
+        "garbage",
+        extra={"peer": "10.0.0.1", "reason": "garbage", "suppressed": 1},
+    )
+    assert stream.getvalue().endswith("closed 10.0.0.1: garbage suppressed=1\n")
+
+
 def test_text_has_the_traceback_below() -> None:
     stream = io.StringIO()
     set_up_logging(style="text", level="info", stream=stream)

@@ -32,6 +32,41 @@ from headwater.cli.options import Address, Assignment
     help="The address that clients are told to connect to, where it is not the one of --kafka.",
 )
 @click.option(
+    "--auth",
+    type=click.Choice(["none", "sasl"]),
+    default="none",
+    show_default=True,
+    help="Whether clients authenticate with a name and a password (sasl); see `headwater users`.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Speak TLS, with the certificate chain in this PEM file; SIGHUP reads it again.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The certificate's key, where it is not in the same file.",
+)
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Let in only clients with a certificate that the authority in this PEM file has signed.",
+)
+@click.option(
+    "--allow-plain-without-tls",
+    is_flag=True,
+    help="Let clients send passwords in clear text (SASL PLAIN) on a connection that is not encrypted.",
+)
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen beyond this machine though nobody has to authenticate.",
+)
+@click.option(
     "--durability",
     type=click.Choice(["sync", "os"]),
     default="sync",
@@ -45,6 +80,11 @@ from headwater.cli.options import Address, Assignment
     type=Assignment(),
     multiple=True,
     help="A broker setting, of those that `headwater settings` lists; may be given several times.",
+)
+@click.option(
+    "--metrics",
+    type=Address(),
+    help="Serve GET /metrics (Prometheus) and GET /health here; without it, nowhere.",
 )
 @click.option(
     "--log-format",
@@ -66,8 +106,15 @@ def broker_command(
     data: Path,
     kafka: tuple[str, int],
     advertise: tuple[str, int] | None,
+    auth: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    allow_plain_without_tls: bool,
+    insecure_listen: bool,
     durability: str,
     config: tuple[tuple[str, str], ...],
+    metrics: tuple[str, int] | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -78,10 +125,24 @@ def broker_command(
     # kio imports Hypothesis wherever it is installed, for strategies that no broker needs: 13 MB, 0.1 s.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from headwater.cli.logging import set_up_logging
+    from headwater.net.access import AccessOptions
     from headwater.net.serve import BrokerOptions, run_broker
 
     set_up_logging(style=log_format, level=log_level)
     options = BrokerOptions(
-        data=data, kafka=kafka, durability=durability, config=dict(config), advertise=advertise
+        data=data,
+        kafka=kafka,
+        durability=durability,
+        config=dict(config),
+        advertise=advertise,
+        metrics=metrics,
+        access=AccessOptions(
+            sasl=auth == "sasl",
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            plain_without_tls=allow_plain_without_tls,
+            insecure_listen=insecure_listen,
+        ),
     )
     ctx.exit(run_broker(options))

@@ -17,8 +17,8 @@ class OneLineErrors(click.Group):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, click.ClickException):
-            raise
+        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+            raise  # click ends quietly when whoever read our output is gone
         except Exception as error:
             # Imported late: the schemas behind it take longer to load than all of the command line.
             from headwater.core.errors import HeadwaterError

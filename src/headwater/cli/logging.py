@@ -1,6 +1,7 @@
 """The log on stderr: text for people, or one JSON object a line for machines.
 
 Either way, what a call passes as `extra={...}` is kept: `cut a torn tail partition=orders-0 bytes=118`.
+In text, a field whose words the message already says is not said twice.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         when = _when(record).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        words = [when, f"{record.levelname:<7}", record.getMessage()]
-        words += [f"{name}={value}" for name, value in _extra(record).items()]
+        message = record.getMessage()
+        words = [when, f"{record.levelname:<7}", message]
+        words += [
+            f"{name}={value}"
+            for name, value in _extra(record).items()
+            if not (isinstance(value, str) and value in message)
+        ]
         line = " ".join(words)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

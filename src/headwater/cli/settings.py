@@ -25,6 +25,7 @@ def sections() -> list[Section]:
     from headwater.broker.broker_settings import BROKER_SETTINGS
     from headwater.broker.groups.settings import GROUP_SETTINGS
     from headwater.broker.topic_settings import TOPIC_SETTINGS
+    from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
 
     return [
         Section("Broker settings", "Set with `headwater broker --config NAME=VALUE`.", BROKER_SETTINGS),
@@ -37,6 +38,11 @@ def sections() -> list[Section]:
             "Group settings",
             "Set for every consumer group with `headwater broker --config NAME=VALUE`.",
             GROUP_SETTINGS,
+        ),
+        Section(
+            "Transaction settings",
+            "Set for every transactional producer with `headwater broker --config NAME=VALUE`.",
+            TRANSACTION_SETTINGS,
         ),
     ]
 

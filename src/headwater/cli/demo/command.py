@@ -32,10 +32,6 @@ def demo_command(rate: int, seconds: float | None, bootstrap: tuple[str, int] | 
 
     from rich.console import Console
 
-    try:
-        from headwater.cli.demo.run import DemoOptions, run_demo
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        raise click.ClickException("the demo needs a Kafka client: pip install 'headwater[demo]'") from None
+    from headwater.cli.demo.run import DemoOptions, run_demo
+
     asyncio.run(run_demo(DemoOptions(rate=rate, seconds=seconds, bootstrap=bootstrap), Console()))

@@ -1,0 +1,43 @@
+"""Commands against Headwater and against Kafka."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.testing.kafka import RealKafka
+from headwater.testing.process import BrokerProcess
+
+from .shell import Shell, eventually
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+_serial = itertools.count(1)
+
+
+@pytest.fixture(scope="session", params=["headwater", "kafka"], ids=["on-headwater", "on-kafka"])
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """Commands for Headwater, then for Kafka 4.3.0."""
+    if request.param == "headwater":
+        with BrokerProcess(tmp_path_factory.mktemp("cli") / "data", settings=SETTINGS) as broker:
+            yield Shell(broker.bootstrap)
+    else:
+        request.getfixturevalue("java")
+        with RealKafka(properties=SETTINGS) as kafka:
+            yield Shell(kafka.bootstrap)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"name-{os.getpid()}-{next(_serial)}"
+
+
+@pytest.fixture
+def topic(shell: Shell, name: str) -> str:
+    """A new topic of two partitions."""
+    assert shell.run("topics", "create", name, "--partitions", "2").returncode == 0
+    eventually(lambda: shell.run("topics", "describe", name).returncode, lambda status: status == 0)
+    return name
