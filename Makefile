@@ -20,7 +20,7 @@ check:          ## Run the linters and the fast tests (under 2 minutes)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q -m "not real"
+	$(BIN)/python -m pytest -q -n 2 -m "not real"
 
 test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real

@@ -6,7 +6,12 @@ import os
 import shutil
 from collections.abc import Callable
 
+import hypothesis
 import pytest
+
+# A busy machine is no failure, and a run that decides over a change does not draw lots.
+hypothesis.settings.register_profile("headwater", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("headwater")
 
 Need = Callable[[str, str], str]
 
@@ -26,6 +31,12 @@ def java() -> str:
     """The Java that runs Kafka and its tools, with Maven there to fetch them."""
     need("mvn", "maven")
     return need("java", "openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="session")
+def openssl() -> str:
+    """The path of the openssl command, which makes certificates."""
+    return need("openssl", "openssl")
 
 
 @pytest.fixture(scope="session")

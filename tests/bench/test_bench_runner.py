@@ -25,7 +25,7 @@ class FakeBroker:
     pid = 1
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self.directory = self.data = directory
         self.up = False
         self.history: list[str] = []
 

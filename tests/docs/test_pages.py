@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -46,10 +47,33 @@ def test_every_option_is_described(command: str) -> None:
     start = page.index(f"## `headwater {command}`")
     section = page[start:].partition("\n## ")[0]
     described = set(
-        re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "".join(re.findall(r"^\| `.*", section, re.MULTILINE)))
+        re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", "".join(re.findall(r"^\| `.*", section, re.MULTILINE)))
     )
-    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
-    assert {name for option in options for name in option.opts} == described
+    options = [p for p in _params(main.commands[command]) if isinstance(p, click.Option)]
+    named = {name for option in options for name in (*option.opts, *option.secondary_opts)}
+    assert named == described
+
+
+def _params(command: click.Command) -> Iterator[click.Parameter]:
+    yield from command.params
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            yield from _params(child)
+
+
+def test_every_subcommand_is_described() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for name, group in main.commands.items():
+        if isinstance(group, click.Group):
+            assert [child for child in group.commands if f"`headwater {name} {child}" not in page] == []
+
+
+def test_every_metric_is_described() -> None:
+    source = (ROOT / "src" / "headwater" / "net" / "exposition.py").read_text()
+    names = set(re.findall(r'"((?:headwater|process)_[a-z_]+)"', source))
+    page = (ROOT / "docs" / "operations.md").read_text()
+    described = set(re.findall(r"^\| `((?:headwater|process)_[a-z_]+)", page, re.MULTILINE))
+    assert names == described
 
 
 def test_settings_page_is_what_the_code_says() -> None:
@@ -58,7 +82,7 @@ def test_settings_page_is_what_the_code_says() -> None:
 
 
 def test_settings_in_examples_exist() -> None:
-    broker = {setting.name for setting in sections()[0].settings}
+    known = {setting.name for section in sections()[:2] for setting in section.settings}
     named = {
         name
         for page in PAGES
@@ -66,7 +90,7 @@ def test_settings_in_examples_exist() -> None:
         for name in re.findall(r"(?:-c|--config) ([a-z.]+)=", block)
     }
     assert named
-    assert named <= broker
+    assert named <= known
 
 
 def test_the_picture_is_an_image() -> None:

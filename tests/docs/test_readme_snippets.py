@@ -51,22 +51,28 @@ def test_every_snippet_is_found() -> None:
     assert len(SNIPPETS) == len(re.findall(r"^```(?:bash|python)$", README, re.MULTILINE)) == 2
 
 
-@pytest.mark.usefixtures("kcat")
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.language)
 def test_snippet(snippet: Snippet, broker: BrokerProcess, tmp_path: Path) -> None:
     assert "127.0.0.1:9092" in snippet.code
     code = snippet.code.replace("127.0.0.1:9092", broker.bootstrap)
     command = ["bash", "-euc", code] if snippet.language == "bash" else [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=_environment()
+    )
     assert (done.returncode, done.stdout) == (0, snippet.output), done.stderr
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment with the `headwater` of this Python in its path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path}
 
 
 def test_the_broker_starts_as_the_readme_says(tmp_path: Path) -> None:
     (line,) = re.findall(r"^\.venv/bin/(headwater broker .*)$", README, re.MULTILINE)
     words = line.replace(":9092", f":{free_port()}").split()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path}
+        words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=_environment()
     ) as process:
         assert process.stdout is not None
         try:

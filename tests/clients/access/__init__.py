@@ -1,0 +1,1 @@
+"""Real clients that have to prove who they are."""
