@@ -9,7 +9,7 @@ import pytest
 from log_helpers import NOW, append, contents, open_log, release, rows
 
 from headwater.core.errors import ApiError, ErrorCode
-from headwater.log import partition as partition_module
+from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
 from headwater.log.errors import StorageFailed, StorageFull
 from headwater.log.partition import PartitionLog
@@ -98,7 +98,7 @@ def test_too_many_open_files_pass(disk: FaultyDisk, monkeypatch: pytest.MonkeyPa
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(growing_module, "CHECKPOINT_BYTES", 1)
     log = opened(disk)
     append(log, rows(2))
     disk.full = True
@@ -159,7 +159,7 @@ def test_after_a_failed_sync_the_partition_acknowledges_nothing_and_never_tries_
 def test_a_later_sync_that_succeeds_does_not_make_up_for_an_earlier_one_that_failed(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(growing_module, "CHECKPOINT_BYTES", 1)
     log = opened(disk)
     append(log, rows(2))
     first = log.begin_sync()

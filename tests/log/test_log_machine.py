@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from log_helpers import NOW, TOPIC, TOPIC_ID, append, batch_at, contents, kill
 
 from headwater.core.errors import ApiError, ErrorCode
-from headwater.log import partition as partition_module
+from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
 from headwater.log.errors import OffsetOutOfRange
@@ -48,8 +48,8 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.scratch = Path(tempfile.mkdtemp(prefix="log-machine-"))
         self.lives = 0
-        self.default_checkpoint = partition_module.CHECKPOINT_BYTES
-        partition_module.CHECKPOINT_BYTES = CHECKPOINT_BYTES
+        self.default_checkpoint = growing_module.CHECKPOINT_BYTES
+        growing_module.CHECKPOINT_BYTES = CHECKPOINT_BYTES
         root = self.scratch / "0"
         root.mkdir()
         self.disk = FaultyDisk(root)
@@ -61,7 +61,7 @@ class LogMachine(RuleBasedStateMachine):
         self.forgotten = 0
 
     def teardown(self) -> None:
-        partition_module.CHECKPOINT_BYTES = self.default_checkpoint
+        growing_module.CHECKPOINT_BYTES = self.default_checkpoint
         self.disk.kill()
         kill(self.logs)
         shutil.rmtree(self.scratch)

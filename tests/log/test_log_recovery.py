@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from log_helpers import NOW, append, contents, open_log, release, restore, rows, snapshot
 
 from headwater.log import checkpoint
-from headwater.log import partition as partition_module
+from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
 from headwater.record.batch import read_header
 from headwater.record.records import Record, encode_batch
@@ -140,7 +140,7 @@ def test_a_segment_begun_before_the_end_of_the_one_before_was_durable_is_set_asi
 def test_a_clean_start_reads_no_batches_and_an_unclean_one_only_what_came_after_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "CHECKPOINT_BYTES", 50_000)
+    monkeypatch.setattr(growing_module, "CHECKPOINT_BYTES", 50_000)
     config = LogConfig(segment_bytes=120_000)
     root = tmp_path / "t"
     root.mkdir()
@@ -177,7 +177,7 @@ def test_a_clean_start_reads_no_batches_and_an_unclean_one_only_what_came_after_
 def test_a_checkpoint_never_vouches_for_what_is_still_being_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_module, "CHECKPOINT_BYTES", 100)
+    monkeypatch.setattr(growing_module, "CHECKPOINT_BYTES", 100)
     disk = FaultyDisk(tmp_path)
     (tmp_path / "t").mkdir()
     log = open_log(tmp_path / "t" / "0", disk=disk)

@@ -11,7 +11,7 @@ from headwater.log.index import Coverage
 from headwater.log.segment import Segment
 
 if TYPE_CHECKING:
-    from headwater.log.partition import PartitionLog
+    from headwater.log.growing import GrowingLog
 
 
 class SyncWork:
@@ -33,7 +33,7 @@ class SyncWork:
         "segments",
     )
 
-    def __init__(self, log: PartitionLog, segments: list[Segment], directories: list[Path]) -> None:
+    def __init__(self, log: GrowingLog, segments: list[Segment], directories: list[Path]) -> None:
         self.log = log
         self.disk = log.disk
         self.segments = segments
