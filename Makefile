@@ -24,7 +24,7 @@ check:          ## Run the linters and the fast tests (under 2 minutes)
 
 test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real
-	$(BIN)/python -m pytest -q -m real
+	$(BIN)/python -m pytest -q -m real --reruns 2 --reruns-delay 1
 
 bench:          ## Measure Headwater and Kafka side by side
 	@tools/setup real

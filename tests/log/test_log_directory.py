@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import subprocess
 import sys
-import time
 import tracemalloc
 import uuid
 from pathlib import Path
@@ -226,14 +226,12 @@ def test_thousands_of_partitions_cost_little(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        started = time.perf_counter()
         logs = opened(tmp_path, partitions=count, synced=False)
-        took = time.perf_counter() - started
+        gc.collect()
         each = (tracemalloc.get_traced_memory()[0] - before) / count
     finally:
         tracemalloc.stop()
     assert all(log.end_offset == 1 for log in logs)
     assert len(logs.files) == 0
     assert each < 2500
-    assert took < 10
     kill(logs)
