@@ -169,7 +169,7 @@ def list_command(client: dict[str, str], data: Path | None, as_json: bool) -> No
     rows = [
         {
             "user": name,
-            "mechanisms": list(users[name]),
+            "mechanisms": sorted(users[name]),
             "iterations": max(users[name].values()),
         }
         for name in sorted(users)
