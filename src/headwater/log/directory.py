@@ -170,10 +170,6 @@ class LogDirectory:
             except OSError as error:
                 logger.warning("%s stays until the next start: %s", path, error)
 
-    def adopt(self, log: PartitionLog) -> None:
-        """Let a log that was opened apart be found under its topic and partition."""
-        self._logs[log.topic, log.partition] = log
-
     def reconfigure(self, topic: str, partitions: int, config: LogConfig) -> None:
         """Have a topic's logs obey new settings from now on."""
         for log in self.of_topic(topic, partitions):

@@ -30,7 +30,7 @@ from headwater.wire.kafka.codec import decode_request
 from headwater.wire.kafka.errors import WireError
 from headwater.wire.kafka.fetch import parse_fetch
 from headwater.wire.kafka.frames import RequestHeader, next_frame, parse_header
-from headwater.wire.kafka.versions import Api
+from headwater.wire.kafka.versions import Api, is_served
 
 if TYPE_CHECKING:
     from headwater.net.kafka.listener import KafkaListener
@@ -327,7 +327,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         slot = self.slot()
         request = Request(header.api_key, header.version, header.client_id, self.peer)
         message: Any = None
-        if header.api_key != Api.API_VERSIONS or self._listener.serves_version(header):
+        if header.api_key != Api.API_VERSIONS or is_served(header.api_key, header.version):
             message = decode_request(header.api_key, header.version, buffer, header.payload, end)
         self._listener.spawn(self, slot, header, request, message)
 

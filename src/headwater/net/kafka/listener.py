@@ -155,10 +155,6 @@ class KafkaListener:
         if not self._by_host[connection.peer]:
             del self._by_host[connection.peer]
 
-    def serves_version(self, header: RequestHeader) -> bool:
-        """Tell whether the version a request came in is one of ours."""
-        return is_served(header.api_key, header.version)
-
     def spawn(
         self, connection: KafkaConnection, slot: Slot, header: RequestHeader, request: Request, message: Any
     ) -> None:
