@@ -1,0 +1,1 @@
+"""Pipelines: an application as Spark Structured Streaming queries."""

@@ -1,0 +1,1 @@
+"""HTTP: views, live feeds, ingest, alerts and the page."""
