@@ -60,7 +60,7 @@ def open_log(
     files: OpenFiles | None = None,
 ) -> PartitionLog:
     """Open the partition in `directory`."""
-    files = files or OpenFiles(disk or Disk())
+    files = OpenFiles(disk or Disk()) if files is None else files
     return open_partition(files, directory, TOPIC, 0, config or LogConfig(), synced=synced, now_ms=NOW)
 
 

@@ -6,12 +6,13 @@ import errno
 from pathlib import Path
 
 import pytest
-from log_helpers import NOW, append, contents, open_log, release, rows
+from log_helpers import NOW, append, batch_at, contents, open_log, release, rows
 
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
 from headwater.log.errors import StorageFailed, StorageFull
+from headwater.log.index import ENTRY_SIZE
 from headwater.log.partition import PartitionLog
 from headwater.log.segment import OpenFiles
 from headwater.record.records import Record
@@ -247,6 +248,22 @@ def test_open_files_stay_within_their_limit(disk: FaultyDisk) -> None:
         assert len(contents(log)) == 2
         log.close()
     assert disk.open_files == 0
+
+
+def test_indexes_of_old_segments_stay_within_their_limit(disk: FaultyDisk) -> None:
+    directory, config = disk.root / "topics" / "a" / "0", LogConfig(index_interval_bytes=1)
+    log = open_log(directory, disk=disk, config=config)
+    for _ in range(10):
+        for _ in range(30):
+            append(log, rows(1))
+        log.roll()
+    log.close()
+    files = OpenFiles(disk, index_bytes=100 * ENTRY_SIZE)
+    log = open_log(directory, files=files, config=config)
+    for offset in [*range(0, 300, 7), *range(299, 0, -11), *range(300)]:
+        assert batch_at(log, offset)[0].offset == offset
+        loaded = [len(segment._index) for segment in log.segments if segment._index is not None]
+        assert 0 < sum(loaded) <= 100
 
 
 def test_a_segment_deleted_while_it_is_synced_keeps_its_file_until_then(disk: FaultyDisk) -> None:

@@ -26,7 +26,7 @@ from headwater.log import index as index_file
 from headwater.log.cold import HOT_BYTES, NotCached
 from headwater.log.disk import Disk
 from headwater.log.errors import DamagedRange
-from headwater.log.index import Coverage, SparseIndex
+from headwater.log.index import ENTRY_SIZE, Coverage, SparseIndex
 from headwater.log.scan import Damage, Found, Torn, scan
 from headwater.record.batch import (
     CRC_START,
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 _WALK = 64 * 1024
 _REBUILT_INTERVAL = 4096
+_INDEX_BYTES = 32 * 1024 * 1024
+"""What the indexes of segments that grow no more may hold: that of 1 GB takes 4 MB."""
 
 
 def segment_name(base_offset: int) -> str:
@@ -52,12 +54,15 @@ def segment_name(base_offset: int) -> str:
 
 
 class OpenFiles:
-    """The files that segments hold open, least recently used first, within a limit."""
+    """What segments hold open, files and indexes, least recently used first, each within a limit."""
 
-    def __init__(self, disk: Disk, limit: int = 1024) -> None:
+    def __init__(self, disk: Disk, limit: int = 1024, index_bytes: int = _INDEX_BYTES) -> None:
         self.disk = disk
         self._limit = limit
         self._segments: OrderedDict[Segment, int] = OrderedDict()
+        self._index_limit = index_bytes
+        self._indexes: OrderedDict[Segment, int] = OrderedDict()
+        self._index_bytes = 0
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -73,11 +78,26 @@ class OpenFiles:
         fd = self._segments[segment] = self.disk.open(segment.path)
         return fd
 
+    def use_index(self, segment: Segment, size: int) -> None:
+        """Take note that an index was used that has a file too; the least recently used make room for it."""
+        if segment in self._indexes:
+            self._indexes.move_to_end(segment)
+            return
+        self._indexes[segment] = size
+        self._index_bytes += size
+        while self._index_bytes > self._index_limit and len(self._indexes) > 1:
+            oldest, size = self._indexes.popitem(last=False)
+            self._index_bytes -= size
+            oldest.drop_index()
+
     def close(self, segment: Segment) -> None:
         """Close the segment's file if it is open, at once or when the last pin is gone."""
         if segment.pins:
             segment.retired = True
             return
+        if segment in self._indexes:
+            self._index_bytes -= self._indexes.pop(segment)
+            segment.drop_index()
         fd = self._segments.pop(segment, None)
         if fd is not None:
             self.disk.close(fd)
@@ -153,9 +173,12 @@ class Segment:
     @property
     def index(self) -> SparseIndex:
         """The index, read from its file or made again by a scan when it is first needed."""
-        if self._index is None:
-            self._index = self._load_index() if self.size else SparseIndex()
-        return self._index
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index() if self.size else SparseIndex()
+        if self._saved_to == self.size:
+            self._files.use_index(self, ENTRY_SIZE * len(index))
+        return index
 
     @property
     def coverage(self) -> Coverage:
@@ -285,8 +308,12 @@ class Segment:
         """Write the index of a segment that grows no more, and drop it from memory."""
         if self._saved_to != self.size:
             self.save_index(self.coverage)
-            if self._saved_to == self.size:
-                self._index = None
+            self.drop_index()
+
+    def drop_index(self) -> None:
+        """Drop the index from memory, unless it holds more than its file."""
+        if self._saved_to == self.size:
+            self._index = None
 
     def _take(self, coverage: Coverage) -> None:
         self.first_timestamp = coverage.first_timestamp
