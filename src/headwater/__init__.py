@@ -1,5 +1,56 @@
 """Headwater: a stream-processing platform for Python teams."""
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.app import App as App
+    from headwater.app import Delivery as Delivery
+    from headwater.pipeline.clocks import corrected_time as corrected_time
+    from headwater.pipeline.joins import join_within as join_within
+    from headwater.pipeline.sliding import sliding as sliding
+    from headwater.pipeline.windows import hopping as hopping
+    from headwater.pipeline.windows import session as session
+    from headwater.pipeline.windows import tumbling as tumbling
 
 __version__ = "0.1.0.dev0"
+
+# Where each name comes from, imported when it is first asked for: the command line starts without what an
+# application needs, and an application is loaded and checked without Spark.
+_HOMES = {
+    "App": "headwater.app",
+    "Delivery": "headwater.app",
+    "corrected_time": "headwater.pipeline.clocks",
+    "hopping": "headwater.pipeline.windows",
+    "join_within": "headwater.pipeline.joins",
+    "session": "headwater.pipeline.windows",
+    "sliding": "headwater.pipeline.sliding",
+    "tumbling": "headwater.pipeline.windows",
+}
+
+__all__ = [
+    "App",
+    "Delivery",
+    "__version__",
+    "corrected_time",
+    "hopping",
+    "join_within",
+    "session",
+    "sliding",
+    "tumbling",
+]
+
+if not TYPE_CHECKING:  # or every name would seem to be there
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

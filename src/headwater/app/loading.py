@@ -1,0 +1,78 @@
+"""Loading an application: its file is run, and what it declares is checked as a whole."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from headwater.app.application import App
+from headwater.app.errors import AppError, Location
+
+
+def load(path: str | Path) -> App:
+    """Run a file that declares an application, and return the application when it is sound."""
+    app = _only_app(str(path), _run(Path(path)))
+    app.check()
+    return app
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module, with its directory importable as it is under `python FILE`."""
+    file = str(path)
+    if not path.is_file():
+        raise AppError(Location(file, 0), "there is no such file", "name the Python file that makes an App")
+    # A name that nothing else has, and that is gone from `sys.modules` after the run: what Spark sends to
+    # its workers is then sent whole, not as a name that they would have to find a file for.
+    module = ModuleType(f"_headwater_app_{path.stem}")
+    module.__file__ = file
+    with _importable(path.resolve().parent, module):
+        try:
+            exec(compile(path.read_bytes(), file, "exec"), module.__dict__)  # noqa: S102
+        except AppError:
+            raise
+        except SyntaxError as error:
+            where = Location(error.filename or file, error.lineno or 1)
+            raise AppError(where, f"this is no Python: {error.msg}", "correct the line") from error
+        except (Exception, SystemExit) as error:
+            raise _failure(file, error) from error
+    return module
+
+
+@contextmanager
+def _importable(directory: Path, module: ModuleType) -> Iterator[None]:
+    # The directory stays: functions may import when they are called.
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _failure(file: str, error: BaseException) -> AppError:
+    """Return an error that names the last line of the user's own that was run, in this file or beside it."""
+    directory = Path(file).resolve().parent
+    frames = traceback.extract_tb(error.__traceback__)
+    where = Location(file, 0)
+    for frame in frames:
+        if frame.lineno and Path(frame.filename).resolve().parent == directory:
+            where = Location(frame.filename, frame.lineno)
+    said = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+    problem = f"the file fails when it is run: {said}"
+    return AppError(where, problem, f"correct it, until `python {file}` runs without an error")
+
+
+def _only_app(file: str, module: ModuleType) -> App:
+    apps = {id(each): each for each in vars(module).values() if isinstance(each, App)}
+    if not apps:
+        raise AppError(Location(file, 0), "the file makes no App", 'begin it with app = App("NAME")')
+    first, *others = apps.values()
+    if others:
+        problem = f"the file makes a second App, {others[0].name}, beside {first.name} ({first.where})"
+        raise AppError(others[0].where, problem, "keep one App in a file")
+    return first
