@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from headwater.core.exposition import CONTENT_TYPE
 from headwater.core.histogram import Histogram
-from headwater.net.exposition import CONTENT_TYPE, exposition
+from headwater.net.exposition import exposition
 
 if TYPE_CHECKING:
     from headwater.net.kafka.listener import KafkaListener

@@ -1,0 +1,95 @@
+"""`headwater serve`: views, live feeds, ingest, alerts and the page over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headwater.cli.options import Address
+
+
+@click.command("serve")
+@click.argument(
+    "application", metavar="[APP]", required=False, type=click.Path(dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--views",
+    default="sqlite:///headwater-data/views.db",
+    show_default=True,
+    metavar="URL",
+    help="The store of the views; it is made where it is missing.",
+)
+@click.option(
+    "--broker",
+    envvar="HEADWATER_BROKER",
+    metavar="URL",
+    help="The broker that posted records go to, and whose topics the page shows, like kafka://127.0.0.1:9092.",
+)
+@click.option(
+    "--http",
+    type=Address(),
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="The address to answer HTTP on.",
+)
+@click.option(
+    "--insecure-listen",
+    is_flag=True,
+    help="Listen beyond this machine though nobody has to authenticate.",
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A host name that this server goes by, besides localhost and addresses; may be given several times.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the log on stderr looks: lines for people, or one JSON object a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least severe message to log.",
+)
+@click.pass_context
+def serve_command(
+    ctx: click.Context,
+    application: Path | None,
+    views: str,
+    broker: str | None,
+    http: tuple[str, int],
+    insecure_listen: bool,
+    names: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Serve views, feeds and the page until SIGTERM or Ctrl-C.
+
+    With APP, posted records are checked against its topics' schemas, and its alerts are sent. Prints one line
+    that starts with "ready" once it answers.
+    """
+    try:
+        from headwater.serve.server import ServeOptions, run_server
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f'{error.name} is not installed: pip install "headwater[serve]"') from None
+    from headwater.cli.logging import set_up_logging
+    from headwater.core.urls import KafkaUrl
+
+    set_up_logging(style=log_format, level=log_level)
+    options = ServeOptions(
+        views=views,
+        http=http,
+        application=application,
+        broker=KafkaUrl.parse(broker) if broker else None,
+        insecure_listen=insecure_listen,
+        names=names,
+    )
+    ctx.exit(run_server(options))

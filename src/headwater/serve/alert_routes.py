@@ -1,0 +1,70 @@
+"""`/alerts`: what waits, what was given up and why, and trying that again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headwater.serve.alerts import AlertSender
+from headwater.serve.errors import HttpError
+from headwater.views import ALERT, UnknownView, ViewStore
+
+__all__ = ["Alerts"]
+
+
+class Alerts:
+    """The handlers of `/alerts`."""
+
+    def __init__(self, store: ViewStore, senders: Sequence[AlertSender] = ()) -> None:
+        self._store = store
+        self._senders = senders
+
+    def routes(self) -> list[Route]:
+        """Return what is served."""
+        return [
+            Route("/alerts", self.index),
+            Route("/alerts/{alert}/dead", self.dead),
+            Route("/alerts/{alert}/redrive", self.redrive, methods=["POST"]),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """Answer with how many messages of each alert wait and were given up."""
+        return JSONResponse({"alerts": await asyncio.to_thread(self.counts)})
+
+    async def dead(self, request: Request) -> Response:
+        """Answer with the messages that were given up, newest first."""
+        alert: str = request.path_params["alert"]
+        try:
+            found = await asyncio.to_thread(self._store.outbox.dead, ALERT + alert)
+        except UnknownView:
+            raise HttpError(404, f"there is no alert named {alert}") from None
+        dead = [
+            {"token": each.token, "tries": each.tries, "error": each.error, "row": json.loads(each.row)}
+            for each in found
+        ]
+        return JSONResponse({"alert": alert, "dead": dead})
+
+    async def redrive(self, request: Request) -> Response:
+        """Send those again that were given up."""
+        alert: str = request.path_params["alert"]
+        try:
+            count = await asyncio.to_thread(self._store.outbox.redrive, ALERT + alert)
+        except UnknownView:
+            raise HttpError(404, f"there is no alert named {alert}") from None
+        for sender in self._senders:
+            sender.nudge()
+        return JSONResponse({"alert": alert, "redriven": count})
+
+    def counts(self) -> list[dict[str, object]]:
+        """Return every alert with its counts."""
+        names = [view.name for view in self._store.definitions() if view.name.startswith(ALERT)]
+        counts = {name: self._store.outbox.counts(name) for name in names}
+        return [
+            {"name": name.removeprefix(ALERT), "waiting": waiting, "dead": dead}
+            for name, (waiting, dead) in counts.items()
+        ]

@@ -1,0 +1,120 @@
+"""The HTTP server as a process: open the store, listen, say so, and stop cleanly when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from headwater.app import App, load
+from headwater.core.errors import HeadwaterError
+from headwater.core.urls import KafkaUrl
+from headwater.serve.alerts import receivers
+from headwater.serve.broker import Broker
+from headwater.serve.guard import check_listen
+from headwater.serve.site import Site
+from headwater.views import open_store
+
+__all__ = ["ServeOptions", "run_server"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_REQUESTS = 1000
+_DRAIN_SECONDS = 1
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What the server is started with."""
+
+    views: str
+    http: tuple[str, int] = ("127.0.0.1", 8080)
+    application: Path | None = None
+    broker: KafkaUrl | None = None
+    insecure_listen: bool = False
+    names: tuple[str, ...] = ()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens, and leaves signals to us: event streams have to end before connections can."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_server(options: ServeOptions) -> int:
+    """Serve until SIGTERM or SIGINT, and return the process's exit status."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it says of starting, we say in one line
+    check_listen(options.http[0], insecure=options.insecure_listen)
+    app: App | None = load(options.application) if options.application is not None else None
+    return uvloop.run(_serve(options, app))
+
+
+async def _serve(options: ServeOptions, app: App | None) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with open_store(options.views) as store:
+        broker = Broker(options.broker) if options.broker is not None else None
+        site = Site(
+            store,
+            broker=broker,
+            app=app,
+            receivers=receivers(app) if app is not None else (),
+            names=(options.http[0], *options.names),
+        )
+        server = _Server(
+            uvicorn.Config(
+                site.asgi(),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=_MAX_REQUESTS,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+                lifespan="on",
+            )
+        )
+        with _listen(*options.http) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            waiting = [asyncio.create_task(event.wait()) for event in (server.listening, stop)]
+            await asyncio.wait((serving, *waiting), return_when=asyncio.FIRST_COMPLETED)
+            if server.started:
+                host, port = listener.getsockname()[:2]
+                place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                sys.stdout.write(f"ready http=http://{place}/ views={options.views}\n")
+                sys.stdout.flush()
+                await asyncio.wait((serving, waiting[1]), return_when=asyncio.FIRST_COMPLETED)
+            logger.info("stopping")
+            for task in waiting:
+                task.cancel()
+            await site.watch.close()
+            server.should_exit = True
+            await serving
+    return 0 if server.started else 1
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address[:2], family=family, backlog=512)
+    except OSError as error:
+        raise HeadwaterError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error

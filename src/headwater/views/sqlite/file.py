@@ -1,0 +1,173 @@
+"""The SQLite file of a view store: its tables, its connections, and one writer at a time.
+
+The file is in WAL mode with `synchronous=FULL`: readers never wait for the writer, and a commit returns
+when the disk has it. A writer takes the write lock with BEGIN IMMEDIATE; another one, in this process
+or any other, waits for it up to `_BUSY_SECONDS`.
+
+Each thread reads through a connection of its own. `version` has one more, which never writes:
+`PRAGMA data_version` tells only of commits through other connections.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater.views.errors import ViewError
+
+__all__ = ["SqliteFile"]
+
+_BUSY_SECONDS = 30.0
+_APPLICATION_ID = 0x48576174  # "HWat": `file views.db` shows it
+_SCHEMA_VERSION = 1
+
+# Tokens grow by one in each view. `floor` is the last token that the feed has forgotten.
+_SCHEMA = """
+CREATE TABLE store (identity TEXT NOT NULL);
+CREATE TABLE views (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
+    token INTEGER NOT NULL DEFAULT 0, floor INTEGER NOT NULL DEFAULT 0, rows INTEGER NOT NULL DEFAULT 0,
+    taken INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE rows (
+    view INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL, token INTEGER NOT NULL,
+    PRIMARY KEY (view, key)
+) WITHOUT ROWID;
+CREATE TABLE changes (
+    view INTEGER NOT NULL, token INTEGER NOT NULL, key TEXT NOT NULL, row TEXT,
+    PRIMARY KEY (view, token)
+) WITHOUT ROWID;
+CREATE TABLE epochs (query TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE statuses (name TEXT PRIMARY KEY, status TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE deliveries (
+    view INTEGER NOT NULL, token INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, next_at REAL NOT NULL DEFAULT 0, error TEXT,
+    dead INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (view, token)
+) WITHOUT ROWID;
+CREATE INDEX deliveries_by_time ON deliveries (view, dead, next_at);
+"""
+
+_PREPARE = """
+CREATE TEMP TABLE incoming (key TEXT NOT NULL, row TEXT);
+CREATE TEMP TABLE delta (n INTEGER PRIMARY KEY, key TEXT NOT NULL, row TEXT, existed INTEGER NOT NULL);
+"""
+
+
+class SqliteFile:
+    """Connections to one file; transactions through `write`, everything else through `read`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path).absolute()
+        self._opened: list[sqlite3.Connection] = []
+        self._lock = threading.RLock()
+        # Apart from the writer's, so that whoever watches for commits never waits for one.
+        self._watching = threading.Lock()
+        self._local = threading.local()
+        self._closed = False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = self._connect()
+            self._create()
+            self._writer.executescript(_PREPARE)
+            [self.identity] = self._writer.execute("SELECT identity FROM store").fetchone()
+            self._watcher = self._connect()
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise ViewError(f"cannot open {self.path} as a view store: {error}") from error
+        except ViewError:
+            self.close()
+            raise
+
+    def version(self) -> int:
+        """Return a number that differs after any process committed."""
+        with self._watching, self._translated():
+            [number] = self._watcher.execute("PRAGMA data_version").fetchone()
+        return int(number)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock: what is done inside is committed together, or not at all."""
+        with self._lock, self._translated():
+            self._check_open()
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Read one state of the file, whatever is committed meanwhile."""
+        with self._translated():
+            connection = self._reader()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close every connection; a thread that still reads gets an error."""
+        with self._lock:
+            self._closed = True
+            while self._opened:
+                self._opened.pop().close()
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            with self._lock:
+                self._check_open()
+                connection = self._local.connection = self._connect()
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
+        )
+        self._opened.append(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        # The write-ahead log of one huge commit does not stay that large for ever.
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        return connection
+
+    def _create(self) -> None:
+        """Make the tables in a new file, and refuse a file that is not ours or from a later version."""
+        connection = self._writer
+        # Two processes may open a new file at once: the mode is set before the lock can be taken.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        [found] = connection.execute("PRAGMA user_version").fetchone()
+        [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if found == 0 and tables == 0:
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO store VALUES (?)", (uuid.uuid4().hex[:12],))
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        elif (ours := connection.execute("PRAGMA application_id").fetchone()[0]) != _APPLICATION_ID:
+            raise ViewError(f"{self.path} is another program's database ({ours:#x}): name another file")
+        elif found > _SCHEMA_VERSION:
+            raise ViewError(f"{self.path} was written by a later version of Headwater: upgrade this one")
+        connection.execute("COMMIT")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ViewError(f"the view store {self.path} is closed")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ViewError(f"the view store {self.path} failed: {error}") from error

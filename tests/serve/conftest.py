@@ -1,0 +1,29 @@
+"""A store with a view, and a server on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.views import Change, ViewDefinition, ViewStore, open_store
+
+from .serve_helpers import Served, served
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ViewStore]:
+    with open_store(f"sqlite:///{tmp_path}/views.db", keep_changes=1000) as store:
+        store.define(ViewDefinition("sales", ("country",)))
+        rows = {"DE": 3, "FR": 1, "IT": 2, "a/b": 9}
+        changes = [Change(key, json.dumps({"country": key, "revenue": n})) for key, n in rows.items()]
+        store.commit("q", 0, "sales", changes)
+        yield store
+
+
+@pytest.fixture
+def server(store: ViewStore) -> Iterator[Served]:
+    with served(store) as server:
+        yield server

@@ -1,0 +1,74 @@
+"""Metrics as Prometheus reads them, and health."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from headwater.views import ViewStore
+
+from .serve_helpers import Served
+
+STATUS = {
+    "name": "shop.revenue", "kind": "view", "state": "running", "rows_per_second": 12.5, "batch_ms": 250,
+    "lag": {"orders": {"0": 3, "1": 4}}, "watermark": "2026-01-01T00:00:00Z", "state_rows": 9, "state_bytes": 1024,
+    "epoch": 5, "error": None, "holding": {}, "at": 0,
+}  # fmt: skip
+
+
+def samples(server: Served) -> dict[tuple[str, str], float]:
+    families = text_string_to_metric_families(server.client.get("/metrics").text)
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_metrics_tell_of_views_pipelines_and_requests(server: Served, store: ViewStore) -> None:
+    store.put_status("shop.revenue", json.dumps(STATUS))
+    server.get("/views")
+    found = samples(server)
+    assert found["headwater_view_rows", "sales"] == 4
+    assert found["headwater_view_changes_total", "sales"] == 4
+    assert found["headwater_pipeline_rows_per_second", "shop.revenue"] == 12.5
+    assert found["headwater_pipeline_lag", "shop.revenue"] == 7
+    assert found["headwater_pipeline_batch_seconds", "shop.revenue"] == 0.25
+    assert found["headwater_pipeline_watermark_seconds", "shop.revenue"] == 1767225600
+    assert found["headwater_http_requests_total", "200"] >= 1
+
+
+def test_statuses_that_say_little_or_nothing_do_no_harm(server: Served, store: ViewStore) -> None:
+    for name, text in {
+        "a": "{}",
+        "b": "no json",
+        "c": "[1]",
+        "d": '{"lag": null, "watermark": null}',
+    }.items():
+        store.put_status(name, text)
+    assert samples(server)["headwater_pipeline_lag", "a"] == 0
+    assert server.get("/health")["status"] == "ok"
+
+
+def test_health_names_the_pipeline_that_failed(server: Served, store: ViewStore) -> None:
+    store.put_status("shop.revenue", json.dumps(STATUS | {"state": "failed", "error": "no such column"}))
+    assert server.get("/health") == {
+        "status": "degraded",
+        "reasons": ["the pipeline shop.revenue is failed: no such column"],
+    }
+
+
+def test_every_metric_is_described() -> None:
+    root = Path(__file__).parents[2]
+    source = (root / "src" / "headwater" / "serve" / "monitoring.py").read_text()
+    names = set(re.findall(r'"(headwater_[a-z_]+)"', source)) | {
+        "headwater_alert_waiting",
+        "headwater_alert_dead",
+    }
+    described = set(
+        re.findall(r"^\| `(headwater_[a-z_]+)`", (root / "docs" / "views.md").read_text(), re.MULTILINE)
+    )
+    assert names == described

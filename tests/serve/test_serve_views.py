@@ -1,0 +1,146 @@
+"""Views over HTTP: rows, pages, filters, single rows, long polls."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from headwater.views import Change, ViewStore, open_store
+
+from .serve_helpers import Served
+
+
+def row(**columns: object) -> str:
+    return json.dumps(columns)
+
+
+def keys(answer: dict[str, list[dict[str, str]]]) -> list[str]:
+    return [entry["key"] for entry in answer["rows"]]
+
+
+def test_the_index_names_every_view(server: Served, store: ViewStore) -> None:
+    [view] = server.get("/views")["views"]
+    assert view == {"name": "sales", "key": ["country"], "rows": 4, "token": f"{store.identity}-4"}
+
+
+def test_rows_come_with_keys_and_a_token(server: Served, store: ViewStore) -> None:
+    answer = server.get("/views/sales")
+    assert answer["token"] == f"{store.identity}-4"
+    assert answer["next"] is None
+    assert answer["rows"][0] == {"key": "DE", "row": {"country": "DE", "revenue": 3}}
+
+
+def test_order_limit_and_filters(server: Served) -> None:
+    assert keys(server.get("/views/sales", order="-revenue", limit="2")) == ["a/b", "DE"]
+    assert keys(server.get("/views/sales", order="revenue")) == ["FR", "IT", "DE", "a/b"]
+    assert keys(server.get("/views/sales", country="DE")) == ["DE"]
+    assert keys(server.get("/views/sales", revenue="2")) == ["IT"]
+    assert keys(server.get("/views/sales", country="DE", revenue="2")) == []
+
+
+def test_pages_follow_next_and_belong_together(server: Served, store: ViewStore) -> None:
+    first = server.get("/views/sales", limit="2")
+    store.commit("q", 1, "sales", [Change("IT", row(n=0)), Change("ZZ", row(n=0))])
+    second = server.get(first["next"])
+    third = server.get(second["next"]) if second["next"] else {"rows": []}
+    # What changed meanwhile is not among the pages, but behind the token that they share.
+    assert keys(first) + keys(second) + keys(third) == ["DE", "FR", "a/b"]
+    assert second["token"] == first["token"]
+    changes = server.get("/views/sales/changes", since=first["token"])["changes"]
+    assert [change["key"] for change in changes] == ["IT", "ZZ"]
+
+
+def test_one_row_and_none(server: Served) -> None:
+    assert server.get("/views/sales/DE") == {"key": "DE", "row": {"country": "DE", "revenue": 3}}
+    assert server.get("/views/sales/a%2Fb")["row"]["revenue"] == 9
+    missing = server.client.get("/views/sales/XX")
+    assert (missing.status_code, missing.json()) == (
+        404,
+        {"error": "the view sales has no row with the key XX"},
+    )
+
+
+@pytest.mark.parametrize("path", ["/views/nothing", "/views/nothing/x", "/views/nothing/changes?since=x-1"])
+def test_an_unknown_view(server: Served, path: str) -> None:
+    answer = server.client.get(path.replace("x-1", server.get("/views/sales")["token"]))
+    assert (answer.status_code, answer.json()["error"]) == (404, "there is no view named nothing")
+    live = server.client.get("/views/nothing/changes", headers={"Accept": "text/event-stream"})
+    assert live.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("limit=0", "limit=0 does not fit: it is a number from 1 to 10000"),
+        ("limit=many", "limit=many does not fit"),
+        ("limit=nan", "limit=nan does not fit"),
+        ("limit=10001", "limit=10001 does not fit"),
+        ("order=revenue&after=DE", "order is the name of a column, and does not go together with after"),
+        ("a%22b=1", "is no name of a column"),
+        ("order=a..b", "order is the name of a column"),
+        ("country=DE&country=FR", "country is given more than once"),
+        ("token=7", "is no token"),
+    ],
+)
+def test_a_query_that_does_not_fit_says_why(server: Served, query: str, text: str) -> None:
+    answer = server.client.get(f"/views/sales?{query}")
+    assert answer.status_code == 400
+    assert text in answer.json()["error"]
+
+
+def test_changes_since_a_token(server: Served, store: ViewStore) -> None:
+    token = server.get("/views/sales")["token"]
+    assert server.get("/views/sales/changes", since=token) == {"view": "sales", "token": token, "changes": []}
+    store.commit("q", 1, "sales", [Change("DE", None), Change("FR", row(revenue=5))])
+    answer = server.get("/views/sales/changes", since=token)
+    assert answer["changes"] == [{"key": "DE", "row": None}, {"key": "FR", "row": {"revenue": 5}}]
+    assert server.get("/views/sales/changes", since=answer["token"])["changes"] == []
+
+
+def test_a_long_poll_returns_with_the_first_change(server: Served, store: ViewStore) -> None:
+    token = server.get("/views/sales")["token"]
+    other = open_store(f"sqlite:///{store._file.path}")  # type: ignore[attr-defined]
+
+    def write() -> None:
+        time.sleep(0.3)
+        other.commit("q", 1, "sales", [Change("DE", row(revenue=4))])
+        other.close()
+
+    writer = threading.Thread(target=write)
+    began = time.monotonic()
+    writer.start()
+    answer = server.get("/views/sales/changes", since=token, wait="20")
+    writer.join()
+    assert [change["key"] for change in answer["changes"]] == ["DE"]
+    assert 0.25 < time.monotonic() - began < 5
+
+
+def test_a_long_poll_ends_when_its_time_is_over(server: Served) -> None:
+    token = server.get("/views/sales")["token"]
+    began = time.monotonic()
+    assert server.get("/views/sales/changes", since=token, wait="0.4")["changes"] == []
+    assert 0.35 < time.monotonic() - began < 5
+
+
+def test_a_token_that_is_gone_says_how_to_start_over(server: Served, store: ViewStore) -> None:
+    for token in ("0123456789ab-3", f"{store.identity}-99"):
+        answer = server.client.get("/views/sales/changes", params={"since": token})
+        assert answer.status_code == 410
+        assert "read the rows of the view and go on from the token" in answer.json()["error"]
+    assert server.client.get("/views/sales/changes").status_code == 400
+    assert server.client.get("/views/sales/changes?since=abc").status_code == 400
+
+
+def test_what_is_not_there(server: Served) -> None:
+    assert server.client.get("/nothing").json() == {"error": "there is nothing here"}
+    answer = server.client.delete("/views/sales")
+    assert (answer.status_code, answer.json()["error"]) == (405, "DELETE is not served at /views/sales")
+
+
+def test_a_store_that_fails_is_not_the_clients_fault(server: Served, store: ViewStore) -> None:
+    store._file.close()  # type: ignore[attr-defined]
+    assert server.client.get("/views/sales").status_code == 503
+    assert server.client.get("/health").status_code == 503
