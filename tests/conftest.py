@@ -34,6 +34,12 @@ def java() -> str:
 
 
 @pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a browser without a window."""
+    return need("chromium", "chromium")
+
+
+@pytest.fixture(scope="session")
 def openssl() -> str:
     """The path of the openssl command, which makes certificates."""
     return need("openssl", "openssl")

@@ -26,6 +26,10 @@ case "$*" in
 esac
 """
 
+JAVA = """#!/usr/bin/env bash
+[ -e no-java ] || echo 'openjdk version "17.0.15" 2025-04-15' >&2
+"""
+
 
 @dataclass
 class Checkout:
@@ -59,15 +63,15 @@ def checkout(tmp_path: Path) -> Checkout:
         found = shutil.which(program)
         assert found
         (programs / program).symlink_to(found)
-    python = programs / "python3"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
+    for program, text in (("python3", PYTHON), ("java", JAVA)):
+        (programs / program).write_text(text)
+        (programs / program).chmod(0o755)
     return Checkout(root, {"PATH": str(programs)})
 
 
 def test_installs_once(checkout: Checkout) -> None:
     assert checkout.setup("demo").returncode == 0
-    assert checkout.asked() == ["venv", "."]
+    assert checkout.asked() == ["venv", ".[all]"]
     again = checkout.setup("demo")
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
     assert checkout.asked() == []
@@ -88,7 +92,7 @@ def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
     with (checkout.root / "pyproject.toml").open("a") as file:
         file.write("\n# changed\n")
     assert checkout.setup("dev").returncode == 0
-    assert checkout.asked() == [".", ".venv/dev-requirements.txt"]
+    assert checkout.asked() == [".[all]", ".venv/dev-requirements.txt"]
 
 
 def test_a_moved_checkout_is_installed_again(checkout: Checkout) -> None:
@@ -96,7 +100,7 @@ def test_a_moved_checkout_is_installed_again(checkout: Checkout) -> None:
     checkout.asked()
     moved = Checkout(checkout.root.rename(checkout.root.with_name("moved")), checkout.environment)
     assert moved.setup("demo").returncode == 0
-    assert moved.asked() == ["."]
+    assert moved.asked() == [".[all]"]
 
 
 def test_a_failed_install_is_tried_again(checkout: Checkout) -> None:
@@ -106,7 +110,7 @@ def test_a_failed_install_is_tried_again(checkout: Checkout) -> None:
     failure.unlink()
     checkout.asked()
     assert checkout.setup("demo").returncode == 0
-    assert checkout.asked() == ["."]
+    assert checkout.asked() == [".[all]"]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,13 @@ def test_a_failed_install_is_tried_again(checkout: Checkout) -> None:
         ("no-venv", "demo", r".*python3 cannot make virtual environments: install Debian's python3-venv\."),
         (
             "no-java",
+            "demo",
+            r"pipelines need Java 17 or newer: install Debian's default-jre-headless\.",
+        ),
+        (
+            "no-kcat",
             "real",
-            r"the tests with real clients need .*: install Debian's default-jre-headless maven kcat openssl\.",
+            r"the tests with real clients need .*: install Debian's maven kcat openssl chromium\.",
         ),
         ("no-sense", "nonsense", r"there is nothing called nonsense to set up: .*\."),
     ],

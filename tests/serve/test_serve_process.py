@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -188,10 +187,9 @@ def test_options_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_page_draws_itself_and_moves(process: ServeProcess, tmp_path: Path, *, dark: bool) -> None:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium not found: install Debian's package chromium")
+def test_the_page_draws_itself_and_moves(
+    process: ServeProcess, chromium: str, tmp_path: Path, *, dark: bool
+) -> None:
     with open_store(process.store_url) as store:
         store.define(ViewDefinition("revenue", ("window", "country")))
         store.define(ViewDefinition("<b>odd</b>", ("k",)))
@@ -214,7 +212,7 @@ def test_the_page_draws_itself_and_moves(process: ServeProcess, tmp_path: Path, 
 
         store.commit("q", 0, "revenue", rows(0))
         store.commit("p", 0, "<b>odd</b>", [Change("x", '{"k": "<img src=x onerror=alert(1)>", "n": 5}')])
-        browser = Browser(program, tmp_path / "profile")
+        browser = Browser(chromium, tmp_path / "profile")
         try:
             browser.open(process.url, dark=dark)
             browser.wait_for("document.querySelectorAll('.view .series').length === 2")

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater.testing.jars import CLIENTS_3_9, KAFKA_4_3, JarSet, MissingProgramError, java_command
+from headwater.testing.jars import (
+    CLIENTS_3_9,
+    KAFKA_4_3,
+    SPARK_CONNECTOR,
+    JarSet,
+    MissingProgramError,
+    java_command,
+)
 
 MAVEN = """#!/bin/sh
 echo call >> "$CALLS"
@@ -35,7 +42,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_artifact_is_pinned_and_comes_alone() -> None:
-    for jars in (KAFKA_4_3, CLIENTS_3_9):
+    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR):
         project = ET.fromstring(jars.pom())
         space = {"m": "http://maven.apache.org/POM/4.0.0"}
         dependencies = project.findall("m:dependencies/m:dependency", space)

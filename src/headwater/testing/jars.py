@@ -1,4 +1,4 @@
-"""Kafka's own jars, fetched from Maven Central, to run real clients and a real broker in tests.
+"""Jars of Kafka and of Spark's connector to it, from Maven Central, to run real clients and a real broker in tests.
 
 `python -m headwater.testing.jars` fetches every set; a set that is there costs one look at a marker file.
 Every artifact is pinned and fetched without its dependencies, so that what a POM says about other versions
@@ -25,6 +25,7 @@ __all__ = [
     "CLIENTS_3_9",
     "KAFKA_4_3",
     "KAFKA_SCRIPTS",
+    "SPARK_CONNECTOR",
     "JarSet",
     "MissingProgramError",
     "cache_directory",
@@ -260,10 +261,21 @@ CLIENTS_3_9 = JarSet(
 )
 """The clients that Spark uses, with the tools that drive them from a command line."""
 
+SPARK_CONNECTOR = JarSet(
+    "spark-connector-4.2.0",
+    (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        f"{_KAFKA}:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.12.1",
+    ),
+)
+"""Spark's own Kafka connector, the newest there is, with what PySpark 4.3's jars lack to run it."""
+
 
 def main() -> None:
     """Fetch every jar set, saying where each one is."""
-    for jars in (KAFKA_4_3, CLIENTS_3_9):
+    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR):
         sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
 
 
