@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli import main, sasl
+from headwater.cli import main
 from headwater.cli.client import BrokerUrl, broker_options
+from headwater.client import AuthenticationFailed, sasl
 from headwater.testing.process import free_port
 
 
@@ -120,7 +121,7 @@ def test_scram_against_a_server_of_four_lines(user: str, password: str) -> None:
     message = f"{first},{challenge},{final}".encode()
     signature = hmac.digest(hashlib.sha512(key).digest(), message, "sha512")
     assert bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True)) == key
-    with pytest.raises(click.ClickException, match="did not prove"):
+    with pytest.raises(AuthenticationFailed, match="did not prove"):
         steps.send(b"v=" + base64.b64encode(signature))
 
 
@@ -130,12 +131,12 @@ def test_scram_against_a_server_of_four_lines(user: str, password: str) -> None:
 def test_a_challenge_that_is_not_answered(challenge: bytes) -> None:
     steps = sasl.exchange("SCRAM-SHA-256", "user", "pencil")
     nonce = next(steps).rpartition(b"r=")[2]
-    with pytest.raises(click.ClickException, match="SCRAM challenge"):
+    with pytest.raises(AuthenticationFailed, match="SCRAM challenge"):
         steps.send(challenge.replace(b"{}", nonce))
 
 
 def test_a_mechanism_that_is_not_known() -> None:
     with pytest.raises(
-        click.ClickException, match="'GSSAPI' is not one that this command knows: PLAIN, SCRAM"
+        AuthenticationFailed, match="'GSSAPI' is not a SASL mechanism that this client knows: PLAIN, SCRAM"
     ):
         sasl.exchange("GSSAPI", "user", "pencil")

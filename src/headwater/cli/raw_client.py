@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from headwater.cli.sasl import exchange
+from headwater.client.sasl import exchange
 
 if TYPE_CHECKING:
     from headwater.cli.client import Connection

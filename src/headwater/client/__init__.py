@@ -1,1 +1,29 @@
-"""A blocking Kafka client on our own codecs: what pipelines read and write the log with."""
+"""A blocking Kafka client, for pipelines: few connections, whole record batches, no threads."""
+
+from __future__ import annotations
+
+from headwater.client.cluster import EARLIEST, LATEST, Cluster, Coordinator, TopicInfo
+from headwater.client.connection import Connection
+from headwater.client.errors import (
+    AuthenticationFailed,
+    BadAnswer,
+    BrokerError,
+    ClientError,
+    UnknownTopic,
+    Unreachable,
+)
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AuthenticationFailed",
+    "BadAnswer",
+    "BrokerError",
+    "ClientError",
+    "Cluster",
+    "Connection",
+    "Coordinator",
+    "TopicInfo",
+    "UnknownTopic",
+    "Unreachable",
+]

@@ -8,7 +8,7 @@ import hmac
 import secrets
 from collections.abc import Generator
 
-import click
+from headwater.client.errors import AuthenticationFailed
 
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MAX_ITERATIONS = 10_000_000
@@ -18,13 +18,13 @@ Exchange = Generator[bytes, bytes, None]
 
 
 def exchange(mechanism: str, user: str, password: str) -> Exchange:
-    """Return the exchange of a mechanism, or end with one line where it is not known."""
+    """Return the exchange of a mechanism; raise `AuthenticationFailed` where it is not known."""
     if mechanism == "PLAIN":
         return _plain(user, password)
     if mechanism in _SCRAM:
         return _scram(_SCRAM[mechanism], user, password, secrets.token_urlsafe(24))
     known = ", ".join(["PLAIN", *_SCRAM])
-    raise click.ClickException(f"sasl.mechanism {mechanism!r} is not one that this command knows: {known}")
+    raise AuthenticationFailed(f"{mechanism!r} is not a SASL mechanism that this client knows: {known}")
 
 
 def _plain(user: str, password: str) -> Exchange:
@@ -39,9 +39,9 @@ def _scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     try:
         combined, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
     except (KeyError, ValueError) as error:
-        raise click.ClickException(f"the broker's SCRAM challenge does not read: {challenge}") from error
+        raise AuthenticationFailed(f"the broker's SCRAM challenge does not read: {challenge}") from error
     if not combined.startswith(nonce) or not 4096 <= iterations <= _MAX_ITERATIONS:
-        raise click.ClickException("the broker's SCRAM challenge is not one to answer")
+        raise AuthenticationFailed("the broker's SCRAM challenge is not one to answer")
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     final = f"c=biws,r={combined}"
     message = f"{first},{challenge},{final}".encode()
@@ -51,7 +51,7 @@ def _scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     verdict = _fields((yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode())
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), message, algorithm)
     if not hmac.compare_digest(verdict.get("v", "").encode(), base64.b64encode(expected)):
-        raise click.ClickException("the broker did not prove that it knows the password")
+        raise AuthenticationFailed("the broker did not prove that it knows the password")
 
 
 def _fields(text: str) -> dict[str, str]:

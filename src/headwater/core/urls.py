@@ -1,0 +1,168 @@
+"""Addresses of brokers: where they are, how to get in, in one line that fits a command and a setting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote
+
+from headwater.core.errors import SettingError
+
+__all__ = ["MECHANISMS", "KafkaUrl"]
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_DEFAULT_MECHANISM = "SCRAM-SHA-512"
+_DEFAULT_PORT = 9092
+_PARAMETERS = ("tls", "ca", "cert", "key", "mechanism")
+
+
+@dataclass(frozen=True)
+class KafkaUrl:
+    """A cluster's address and credentials.
+
+    >>> url = KafkaUrl.parse("kafka://ann:secret@one:9092,two:9093?tls=true&ca=/etc/ca.pem")
+    >>> url.hosts, url.mechanism
+    ((('one', 9092), ('two', 9093)), 'SCRAM-SHA-512')
+    >>> print(url)
+    kafka://ann:***@one:9092,two:9093?tls=true&ca=/etc/ca.pem
+    """
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str | None = None
+    password: str | None = None
+    mechanism: str | None = None
+    tls: bool = False
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaUrl:
+        """Return what `text` says, or raise a `SettingError` that names the part and the fix."""
+        scheme, separator, rest = text.partition("://")
+        if scheme != "kafka" or not separator:
+            raise SettingError(
+                f"{_hidden(text)!r} is not a broker's address: write kafka://HOST:PORT, like "
+                "kafka://127.0.0.1:9092"
+            )
+        place, _, query = rest.partition("?")
+        login, at, servers = place.rpartition("@")
+        user, password = _login(login) if at else (None, None)
+        parameters = _parameters(query)
+        tls = _boolean(parameters.pop("tls", None), any(name in parameters for name in ("ca", "cert", "key")))
+        mechanism = parameters.pop("mechanism", None)
+        if mechanism is not None and mechanism not in MECHANISMS:
+            raise SettingError(f"mechanism={mechanism} is not known: use one of {', '.join(MECHANISMS)}")
+        if mechanism is not None and user is None:
+            raise SettingError(f"mechanism={mechanism} needs a user: write kafka://USER:PASSWORD@HOST:PORT")
+        if "key" in parameters and "cert" not in parameters:
+            raise SettingError("key=FILE is the key of a certificate: give cert=FILE too")
+        if not tls and parameters:
+            raise SettingError(f"tls=false and {', '.join(parameters)} contradict each other: drop one")
+        return cls(
+            hosts=tuple(_host(server) for server in servers.rstrip("/").split(",")),
+            user=user,
+            password=password,
+            mechanism=(mechanism or _DEFAULT_MECHANISM) if user is not None else None,
+            tls=tls,
+            **parameters,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """The hosts as `bootstrap.servers` wants them."""
+        return ",".join(_join(host, port) for host, port in self.hosts)
+
+    def properties(self) -> dict[str, str]:
+        """Return librdkafka's properties for this address."""
+        found = {"bootstrap.servers": self.bootstrap}
+        protocol = ("SASL_" if self.user is not None else "") + ("SSL" if self.tls else "PLAINTEXT")
+        if protocol != "PLAINTEXT":
+            found["security.protocol"] = protocol
+        if self.user is not None:
+            found["sasl.mechanism"] = self.mechanism or _DEFAULT_MECHANISM
+            found["sasl.username"] = self.user
+            found["sasl.password"] = self.password or ""
+        files = {
+            "ssl.ca.location": self.ca,
+            "ssl.certificate.location": self.cert,
+            "ssl.key.location": self.key,
+        }
+        return found | {name: file for name, file in files.items() if file is not None}
+
+    def text(self) -> str:
+        """Return the address with its password, as `parse` takes it."""
+        return self._text(quote(self.password or "", safe=""))
+
+    def __str__(self) -> str:
+        return self._text("***")
+
+    def __repr__(self) -> str:
+        return f"KafkaUrl({str(self)!r})"
+
+    def _text(self, password: str) -> str:
+        login = f"{quote(self.user, safe='')}:{password}@" if self.user is not None else ""
+        said = {
+            "tls": "true" if self.tls else None,
+            "ca": self.ca,
+            "cert": self.cert,
+            "key": self.key,
+            "mechanism": self.mechanism if self.mechanism != _DEFAULT_MECHANISM else None,
+        }
+        query = "&".join(f"{name}={quote(value)}" for name, value in said.items() if value is not None)
+        return f"kafka://{login}{self.bootstrap}{'?' if query else ''}{query}"
+
+
+def _hidden(text: str) -> str:
+    """Take out what may be a password before a text is shown."""
+    before, at, after = text.rpartition("@")
+    return f"…@{after}" if at and before else text
+
+
+def _login(text: str) -> tuple[str, str]:
+    user, colon, password = text.partition(":")
+    if not user or not colon:
+        raise SettingError("what stands before @ in a broker's address is USER:PASSWORD, with the colon")
+    return unquote(user), unquote(password)
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, strict_parsing=True, keep_blank_values=True) if query else []
+    except ValueError:
+        raise SettingError(f"{query!r} is not NAME=VALUE&NAME=VALUE, like tls=true&ca=FILE") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in _PARAMETERS:
+            raise SettingError(
+                f"a broker's address has no parameter {name!r}: it takes {', '.join(_PARAMETERS)}"
+            )
+        if name in found:
+            raise SettingError(f"{name} is given twice in a broker's address: give it once")
+        if not value:
+            raise SettingError(f"{name} has no value in a broker's address: give one, or leave it out")
+        found[name] = value
+    return found
+
+
+def _boolean(text: str | None, default: bool) -> bool:
+    if text is None:
+        return default
+    if text not in ("true", "false"):
+        raise SettingError(f"tls={text} does not fit: it must be true or false")
+    return text == "true"
+
+
+def _host(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon:
+        host, port = text, str(_DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or (":" in host and not text.startswith("[")):
+        raise SettingError(f"{text!r} is not HOST:PORT: an IPv6 address stands in brackets, [::1]:9092")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingError(f"{port!r} in {text!r} is not a port: use 1 to 65535")
+    return host, int(port)
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
