@@ -1,0 +1,67 @@
+"""Event time of a topic: the watermark over its partitions, and which of them do not count.
+
+The watermark is the lowest, over the partitions, of the highest event time seen in each, minus the declared
+lateness. A partition that has brought nothing for the idle time does not count; when none counts, time
+stands still. It never goes back. `now` comes from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+__all__ = ["Activity", "holding", "watermark"]
+
+
+def watermark(
+    highs: Mapping[int, int], counted: Iterable[int], lateness_ms: int, before: int | None
+) -> int | None:
+    """Return the watermark, given the highest event time of each partition and which of them count.
+
+    >>> watermark({0: 50_000, 1: 20_000}, [0, 1], 5_000, before=None)
+    15000
+    >>> watermark({0: 50_000, 1: 20_000}, [0], 5_000, before=15_000)
+    45000
+    """
+    counting = list(counted)
+    if not counting or any(partition not in highs for partition in counting):
+        return before
+    reached = min(highs[partition] for partition in counting) - lateness_ms
+    return reached if before is None else max(before, reached)
+
+
+def holding(highs: Mapping[int, int], counted: Iterable[int]) -> int | None:
+    """Return the partition that holds the watermark back, or None where none counts.
+
+    >>> holding({0: 50_000, 1: 20_000}, [0, 1])
+    1
+    """
+    return min(counted, key=lambda partition: (highs.get(partition, -(2**63)), partition), default=None)
+
+
+class Activity:
+    """When each partition last brought something new, by the driver's clock."""
+
+    def __init__(self, idle_ms: int) -> None:
+        self._idle_ms = idle_ms
+        self._ends: dict[int, int] = {}
+        self._grew: dict[int, int] = {}
+
+    def observe(self, ends: Mapping[int, int], now_ms: int) -> None:
+        """Take note of where the partitions end now."""
+        for partition, end in ends.items():
+            if self._ends.get(partition) != end:
+                self._ends[partition] = end
+                self._grew[partition] = now_ms
+
+    def counted(self, read: Mapping[int, int], now_ms: int) -> list[int]:
+        """Return the partitions that are not idle: with something left to read, or something new lately."""
+        return [
+            partition
+            for partition, end in sorted(self._ends.items())
+            if read.get(partition, 0) < end or now_ms - self._grew[partition] < self._idle_ms
+        ]
+
+    def next_idle_in(self, now_ms: int) -> int | None:
+        """Return in how many ms the next partition becomes idle, unless it brings something."""
+        left = [grew + self._idle_ms - now_ms for grew in self._grew.values()]
+        return min((ms for ms in left if ms > 0), default=None)

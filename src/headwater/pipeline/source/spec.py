@@ -1,0 +1,90 @@
+"""What a query reads: a topic, how its records are read, and how its time goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headwater.core.errors import SettingError
+from headwater.core.urls import KafkaUrl
+
+__all__ = ["FORMATS", "LATE", "METADATA", "TopicSource"]
+
+FORMATS = ("json", "avro", "arrow", "raw")
+LATE = ("drop", "aside", "correct")
+LOST = ("fail", "skip")
+SOURCES = ("arrow", "jvm")
+METADATA = {
+    "_key": "binary",
+    "_partition": "int",
+    "_offset": "bigint",
+    "_timestamp": "timestamp",
+    "_headers": "array<struct<name:string,value:binary>>",
+}
+"""The columns that may be asked for beside the declared ones, with their types."""
+
+
+@dataclass(frozen=True)
+class TopicSource:
+    """One topic as one query reads it."""
+
+    broker: str
+    topic: str
+    schema: str
+    format: str = "json"
+    event_time: str | None = None
+    lateness_ms: int = 0
+    idle_ms: int = 60_000
+    late: str = "drop"
+    corrections_ms: int = 0
+    metadata: tuple[str, ...] = ()
+    lost: str = "fail"
+    dead_letters: str | None = None
+    late_topic: str | None = None
+    group: str | None = None
+    start: str = "earliest"
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    until_now: bool = False
+    watch: tuple[str, ...] = ()
+    source: str = "arrow"
+    """`arrow`, this package, or `jvm`, Spark's own connector."""
+
+    def __post_init__(self) -> None:
+        KafkaUrl.parse(self.broker)
+        for name, value, known in (
+            ("format", self.format, FORMATS),
+            ("late", self.late, LATE),
+            ("lost", self.lost, LOST),
+            ("source", self.source, SOURCES),
+        ):
+            if value not in known:
+                raise SettingError(f"{name}={value} does not fit: it must be one of {', '.join(known)}")
+        if unknown := [name for name in self.metadata if name not in METADATA]:
+            raise SettingError(
+                f"there is no metadata column {', '.join(unknown)}: there are {', '.join(METADATA)}"
+            )
+        if self.late == "aside" and not self.late_topic:
+            raise SettingError(f'late="aside" of topic {self.topic} needs a topic for what comes late')
+
+    @property
+    def url(self) -> KafkaUrl:
+        """The broker's address, parsed."""
+        return KafkaUrl.parse(self.broker)
+
+    def options(self) -> dict[str, str]:
+        """Return this as a data source's options; what may hold a password is named so that Spark hides it."""
+        said = asdict(self)
+        del said["broker"]
+        return {"source": json.dumps(said), "url": self.broker}
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> TopicSource:
+        """Return what `options` said."""
+        said = json.loads(options["source"])
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in said.items()
+        }
+        return cls(broker=options["url"], **values)
