@@ -10,7 +10,7 @@ help:           ## Say what there is to make
 setup:          ## Install Headwater, what the checks need and what the real clients need
 	@tools/setup real
 
-demo:           ## Run a producer, a broker and a consumer, and show the live rate until Ctrl-C
+demo:           ## Run a shop with made-up customers and a live page until Ctrl-C
 	@tools/setup demo
 	@$(BIN)/headwater demo
 
@@ -26,7 +26,7 @@ test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real
 	$(BIN)/python -m pytest -q -m real --reruns 2 --reruns-delay 1
 
-bench:          ## Measure Headwater and Kafka side by side
+bench:          ## Measure Headwater, Kafka and Spark's connector side by side
 	@tools/setup real
 	$(BIN)/python -m bench
 

@@ -10,14 +10,20 @@ import click
 
 from headwater import __version__
 from headwater.cli.broker import broker_command
+from headwater.cli.check import check_command
 from headwater.cli.consume import consume_command
+from headwater.cli.dead import dead_command
 from headwater.cli.demo.command import demo_command
+from headwater.cli.doctor import doctor_command
 from headwater.cli.errors import OneLineErrors
 from headwater.cli.groups import groups_command
 from headwater.cli.produce import produce_command
+from headwater.cli.run import run_command
+from headwater.cli.serve import serve_command
 from headwater.cli.settings import settings_command
 from headwater.cli.topics import topics_command
 from headwater.cli.transactions import transactions_command
+from headwater.cli.up import up_command
 from headwater.cli.users import users_command
 
 __all__ = ["main"]
@@ -30,11 +36,17 @@ def main() -> None:
 
 
 main.add_command(broker_command)
+main.add_command(check_command)
 main.add_command(consume_command)
+main.add_command(dead_command)
 main.add_command(demo_command)
+main.add_command(doctor_command)
 main.add_command(groups_command)
 main.add_command(produce_command)
+main.add_command(run_command)
+main.add_command(serve_command)
 main.add_command(settings_command)
 main.add_command(topics_command)
 main.add_command(transactions_command)
+main.add_command(up_command)
 main.add_command(users_command)

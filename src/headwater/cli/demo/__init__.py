@@ -1,1 +1,1 @@
-"""The demo: a producer, a broker and a consumer as processes, and a live view of what flows through them."""
+"""The demo: a shop whose customers are made up live, and the application that follows them."""

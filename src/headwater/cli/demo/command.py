@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from headwater.cli.options import Address
+from headwater.cli.pipeline_options import master_option
 
 
 @click.command("demo")
 @click.option(
     "--rate",
-    type=click.IntRange(min=0),
-    default=20_000,
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
     show_default=True,
     metavar="N",
-    help="Records to produce each second; 0 is as many as the broker takes.",
+    help="Visits to the shop each second; one makes about three events.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="End after so many seconds; without it, Ctrl-C ends the demo.",
+    help="End so many seconds after everything is ready; without it, Ctrl-C ends the demo.",
 )
-@click.option("--bootstrap", type=Address(), help="Use a running broker, Headwater's or Kafka's.")
-def demo_command(rate: int, seconds: float | None, bootstrap: tuple[str, int] | None) -> None:
-    """Run a producer, a broker and a consumer, and show what flows.
+@click.option(
+    "--http", type=Address(), help="The address of the page.  [default: 127.0.0.1:8080, or a free port]"
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep everything here; without it, in a temporary directory that goes when the demo ends.",
+)
+@master_option
+@click.pass_context
+def demo_command(
+    ctx: click.Context,
+    rate: float,
+    seconds: float | None,
+    http: tuple[str, int] | None,
+    data: Path | None,
+    master: str,
+) -> None:
+    """Run a shop with made-up customers, and show what happens in it on a live page.
 
-    The broker keeps its log in a temporary directory, which goes when the demo ends.
+    It is `headwater up` on an application that comes with Headwater, with a process that plays the customers.
     """
     import asyncio
+    import tempfile
 
-    from rich.console import Console
+    from headwater.cli.demo.show import DemoOptions, run_demo
 
-    from headwater.cli.demo.run import DemoOptions, run_demo
-
-    asyncio.run(run_demo(DemoOptions(rate=rate, seconds=seconds, bootstrap=bootstrap), Console()))
+    with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
+        options = DemoOptions(rate, seconds, http, data or Path(temporary), master)
+        ctx.exit(asyncio.run(run_demo(options)))

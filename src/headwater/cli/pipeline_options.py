@@ -1,0 +1,68 @@
+"""The options that `headwater run`, `up` and `doctor` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+DATA = "./headwater-data"
+
+
+def app_argument(command: C) -> C:
+    """Give a command the argument `APP`; it gets `app`, a path."""
+    return click.argument("app", metavar="APP", type=click.Path(exists=True, dir_okay=False, path_type=Path))(
+        command
+    )
+
+
+def data_option(command: C) -> C:
+    """Give a command the option `--data`."""
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=DATA,
+        show_default=True,
+        metavar="DIR",
+        help="The directory of checkpoints and views; it is made where it is missing.",
+    )(command)
+
+
+def views_option(command: C) -> C:
+    """Give a command the option `--views`; it gets None where `views_url` is to make one of `--data`."""
+    return click.option(
+        "--views",
+        metavar="URL",
+        help="Where views are kept.  [default: sqlite:///DIR/views.db]",
+    )(command)
+
+
+def log_level_option(command: C) -> C:
+    """Give a command the option `--log-level`."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="The least severe message to log.",
+    )(command)
+
+
+def master_option(command: C) -> C:
+    """Give a command the option `--master`."""
+    return click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        metavar="URL",
+        help="Where Spark runs: local[N] for N tasks at once on this machine, or a cluster's URL.",
+    )(command)
+
+
+def views_url(views: str | None, data: Path) -> str:
+    """Return the address of the views, by default in the data directory."""
+    return views or f"sqlite:///{data / 'views.db'}"

@@ -1,0 +1,222 @@
+"""An application as DataFrames: each function called once, with what its parameters name.
+
+Nothing runs yet and no broker is asked: what a function does wrong is found, and told with its file and line,
+before anything is touched.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headwater.app import Alert, App, AppError, Function, Location, Sink, Stream, Topic, View
+from headwater.app.errors import did_you_mean
+from headwater.core.errors import HeadwaterError
+from headwater.pipeline.failures import sentence
+from headwater.pipeline.source import TopicSource, read_stream
+
+__all__ = ["Query", "Reading", "compile_app", "ddl", "query_name"]
+
+DELETED = "_deleted"
+
+Read = Callable[[SparkSession, TopicSource], DataFrame]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where and how an application's topics are read."""
+
+    broker: str
+    start: str = "earliest"
+    until_now: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    """One function of an application, ready to be started."""
+
+    name: str
+    function: Function
+    frame: DataFrame
+    topics: tuple[str, ...]
+    after: frozenset[str] = field(default_factory=frozenset)
+    """The names of the queries whose output it reads."""
+
+    @property
+    def kind(self) -> str:
+        """What its rows become: a view, a stream, an alert or a sink's calls."""
+        return self.function.kind
+
+
+def query_name(app: App, function: Function) -> str:
+    """Return what a function's query, and the directory of its checkpoint, is called."""
+    return f"{app.name}.{function.name}"
+
+
+def compile_app(spark: SparkSession, app: App, reading: Reading, read: Read = read_stream) -> list[Query]:
+    """Return a query for each function, those it reads from first, or raise `AppError`.
+
+    `read` turns a topic into rows; tests give one that needs no broker.
+    """
+    compiler = _Compiler(spark, app, reading, read)
+    return [compiler.compile(function) for function in app.ordered()]
+
+
+def ddl(schema: StructType) -> str:
+    """Return a schema as the text that declares it; everything may be null in what comes from a topic."""
+    fields = [each for each in schema.fields if each.name != DELETED]
+    return ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in fields)
+
+
+class _Compiler:
+    def __init__(self, spark: SparkSession, app: App, reading: Reading, read: Read) -> None:
+        self._spark = spark
+        self._app = app
+        self._reading = reading
+        self._read_topic = read
+        self._schemas: dict[str, str] = {}
+
+    def compile(self, function: Function) -> Query:
+        name = query_name(self._app, function)
+        frame = self._sink(function, name) if isinstance(function, Sink) else self._called(function, name)
+        _check(function, frame)
+        if isinstance(function, Stream):
+            self._schemas[function.name] = ddl(frame.schema)
+        read = self._read(function)
+        return Query(
+            name,
+            function,
+            frame,
+            topics=tuple(each.name for each in read),
+            after=frozenset(query_name(self._app, each) for each in read if isinstance(each, Stream)),
+        )
+
+    def _read(self, function: Function) -> list[Topic | Stream]:
+        """Return the topics and streams that a function reads; a sink of a view reads what the view does."""
+        found: list[Topic | Stream] = []
+        for name in function.inputs:
+            definition = self._app.definitions[name]
+            if isinstance(definition, View):
+                found += self._read(definition)
+            elif isinstance(definition, Topic | Stream):
+                found.append(definition)
+        return found
+
+    def _sink(self, sink: Sink, query: str) -> DataFrame:
+        held = self._app.definitions[sink.of]
+        if isinstance(held, View):
+            return self._called(held, query)
+        return self._input(held.name, query, watch=(held.name,))
+
+    def _called(self, function: View | Stream | Alert, query: str) -> DataFrame:
+        watch = tuple(each.name for each in self._read(function))
+        inputs = {name: self._input(name, query, watch=watch) for name in function.inputs}
+        try:
+            frame = function.function(**inputs)
+        except AppError:
+            raise
+        except Exception as error:
+            where = _line(function, error)
+            raise AppError(where, f"{function.name} fails: {_said(error)}", _columns(inputs)) from error
+        if not isinstance(frame, DataFrame):
+            problem = f"{function.name} returns {_describe(frame)}, not a DataFrame"
+            raise AppError(function.where, problem, "end it with `return`, and the DataFrame")
+        return frame
+
+    def _input(self, name: str, query: str, *, watch: Sequence[str]) -> DataFrame:
+        definition = self._app.definitions[name]
+        match definition:
+            case Topic():
+                source = self._topic(definition, query, watch)
+            case Stream():
+                source = self._stream(definition, query, watch)
+            case _:  # the application was checked: nothing else is an input
+                raise TypeError(f"{name} is a {definition.kind}")
+        return self._read_topic(self._spark, source)
+
+    def _topic(self, topic: Topic, query: str, watch: Sequence[str]) -> TopicSource:
+        return TopicSource(
+            broker=self._reading.broker,
+            topic=topic.name,
+            schema=topic.schema,
+            format=topic.format,
+            event_time=topic.event_time,
+            lateness_ms=topic.lateness_ms,
+            idle_ms=topic.idle_ms,
+            late=topic.late,
+            corrections_ms=topic.corrections_ms,
+            metadata=topic.metadata,
+            lost=topic.lost,
+            dead_letters=self._app.dead_letters,
+            late_topic=self._app.late_topic(topic.name) if topic.late == "aside" else None,
+            group=f"headwater.{query}",
+            start=self._reading.start,
+            max_rows=topic.max_rows,
+            max_bytes=topic.max_bytes,
+            source=topic.source,
+            until_now=self._reading.until_now,
+            watch=tuple(watch),
+        )
+
+    def _stream(self, stream: Stream, query: str, watch: Sequence[str]) -> TopicSource:
+        return TopicSource(
+            broker=self._reading.broker,
+            topic=stream.name,
+            schema=self._schemas[stream.name],
+            format=stream.format,
+            event_time=stream.event_time,
+            lateness_ms=stream.lateness_ms,
+            idle_ms=stream.idle_ms,
+            dead_letters=self._app.dead_letters,
+            group=f"headwater.{query}",
+            start=self._reading.start,
+            until_now=self._reading.until_now,
+            watch=tuple(watch),
+        )
+
+
+def _check(function: Function, frame: DataFrame) -> None:
+    """Refuse a result that cannot be written as declared."""
+    if not frame.isStreaming:
+        problem = f"{function.name} returns a DataFrame that reads none of its inputs"
+        raise AppError(function.where, problem, f"derive it from {' or '.join(function.inputs)}")
+    if not isinstance(function, Alert):
+        for column in function.key:
+            if column not in frame.columns:
+                problem = f"{function.name} has the key {column}, and its rows no such column"
+                guess = did_you_mean(column, frame.columns)
+                raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
+    twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+    if twice:
+        problem = f"{function.name} returns several columns called {', '.join(twice)}"
+        raise AppError(function.where, problem, "drop or rename all but one, with .drop() or .alias()")
+
+
+def _line(function: Function, error: Exception) -> Location:
+    """Return the innermost line of the user's file that an error came through."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == function.where.file and frame.lineno is not None
+    ]
+    return Location(function.where.file, lines[-1]) if lines else function.where
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, in one line; Spark's and ours say whose they are."""
+    said = sentence(error)
+    return said if isinstance(error, PySparkException | HeadwaterError) else f"{type(error).__name__}: {said}"
+
+
+def _columns(inputs: dict[str, DataFrame]) -> str:
+    given = (f"{name} has {', '.join(frame.columns)}" for name, frame in inputs.items())
+    return f"correct it ({'; '.join(given)})"
+
+
+def _describe(thing: object) -> str:
+    return "nothing" if thing is None else f"a {type(thing).__name__}"

@@ -1,0 +1,252 @@
+"""`headwater run`, whole: the application loaded, compared with its checkpoints, started, watched, stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.app import Alert, App, Sink, Stream, Topic, View, load
+from headwater.client import Cluster
+from headwater.core.errors import HeadwaterError
+from headwater.core.urls import KafkaUrl
+from headwater.pipeline import checkpoint as checkpoints
+from headwater.pipeline import sinks
+from headwater.pipeline.checkpoint import Checkpoint, Fingerprint, fingerprint
+from headwater.pipeline.compile import Query, Reading, compile_app
+from headwater.pipeline.lag import TopicEnds
+from headwater.pipeline.progress import QueryProgress
+from headwater.pipeline.runner import Runner, Running
+from headwater.pipeline.session import SessionOptions, close_session, cores, open_session
+from headwater.views import ALERT, open_store
+
+__all__ = ["RunOptions", "run_app"]
+
+PARTITIONS = 4
+"""Of a topic that is not there yet and does not say how many it is to have."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `headwater run` was told."""
+
+    app: Path
+    data: Path
+    broker: str
+    views: str
+    master: str = "local[*]"
+    once: bool = False
+    start: str | None = None
+    reset: tuple[str, ...] = ()
+    ui_port: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_app(options: RunOptions) -> int:
+    """Run an application until a signal, or once over what is there; return the exit status."""
+    app = load(options.app)
+    broker = KafkaUrl.parse(options.broker)
+    with _alone(options.data):
+        scratch = options.data / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)  # a killed driver leaves its temporary files there
+        session = SessionOptions(app.name, scratch, options.master, options.ui_port, options.settings)
+        spark = open_session(session)
+        try:
+            return _run(spark, app, broker, options)
+        finally:
+            close_session(spark)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -> int:
+    _on_signal(_end)  # PySpark has taken SIGINT over, to cancel jobs with it
+    reading = Reading(options.broker, options.start or "earliest", until_now=options.once)
+    queries = compile_app(spark, app, reading)
+    made = {query.name: fingerprint(query) for query in queries}
+    directory = (options.data / "checkpoints").resolve()
+    kept = {query.name: Checkpoint(directory, query.name) for query in queries}
+    reset = _named(options.reset, app, queries)
+    _compare(options, kept, made, reset)
+    # So far nothing was touched.
+    _make_topics(app, broker)
+    for name, checkpoint in kept.items():
+        _begin(checkpoint, made[name], start_over=name in reset, start=options.start)
+    running = [_running(query, kept[query.name], made[query.name].topics, app) for query in queries]
+    with open_store(options.views) as store:
+        ends = TopicEnds(options.broker, (topic for each in made.values() for topic in each.topics))
+        at_once = cores(options.master)
+        runner = Runner(spark, running, start=_starter(options), store=store, ends=ends, at_once=at_once)
+        _on_signal(runner.stop)
+        try:
+            return _drive(runner, app, options)
+        finally:
+            runner.close()
+            ends.close()
+
+
+def _begin(checkpoint: Checkpoint, made: Fingerprint, *, start_over: bool, start: str | None) -> None:
+    """Note what a query is started with, on a new checkpoint where it is to start over."""
+    if start_over or not checkpoint.exists():
+        # The sink sees that the checkpoint is new, and forgets the epochs that it has noted.
+        checkpoint.remove()
+    elif start:
+        _log.warning(
+            "%s goes on from its checkpoint: --from is for a first start, or one with --reset",
+            checkpoint.query,
+        )
+    checkpoint.save(made)
+
+
+def _running(query: Query, checkpoint: Checkpoint, topics: tuple[str, ...], app: App) -> Running:
+    definitions = app.definitions.values()
+    lateness = {each.name: each.lateness_ms for each in definitions if isinstance(each, Topic | Stream)}
+    return Running(query, checkpoint, QueryProgress(query.name, query.kind, topics, lateness))
+
+
+def _drive(runner: Runner, app: App, options: RunOptions) -> int:
+    if options.once:
+        return 0 if runner.drain() else 1
+    runner.start()
+    names = ", ".join(function.name for function in app.ordered())
+    sys.stdout.write(f"ready {app.name}: {names}\n")
+    sys.stdout.flush()
+    runner.watch()
+    return 0
+
+
+def _starter(options: RunOptions) -> Callable[[Query, Path], StreamingQuery]:
+    """Return what starts a query into what its function was declared to be."""
+
+    def start(query: Query, path: Path) -> StreamingQuery:
+        function, checkpoint = query.function, str(path)
+        match function:
+            case View():
+                return sinks.start_view(
+                    query.frame,
+                    store_url=options.views,
+                    view=function.name,
+                    key=function.key,
+                    mode=function.mode,
+                    query=query.name,
+                    checkpoint=checkpoint,
+                )
+            case Alert():
+                return sinks.start_view(
+                    query.frame,
+                    store_url=options.views,
+                    view=f"{ALERT}{function.name}",
+                    key=(),
+                    mode="rows",
+                    query=query.name,
+                    checkpoint=checkpoint,
+                )
+            case Stream():
+                return sinks.start_topic(
+                    query.frame,
+                    broker=options.broker,
+                    topic=function.name,
+                    key=function.key,
+                    mode=function.mode,
+                    format=function.format,
+                    query=query.name,
+                    checkpoint=checkpoint,
+                    partitions=function.partitions,
+                )
+            case Sink():
+                return sinks.start_function(
+                    query.frame,
+                    function=function.function,
+                    key=function.key,
+                    query=query.name,
+                    checkpoint=checkpoint,
+                )
+
+    return start
+
+
+def _named(names: tuple[str, ...], app: App, queries: list[Query]) -> set[str]:
+    """Return the queries that are to start over, which may be named without the application."""
+    known = {query.name for query in queries}
+    found = {name if name in known else f"{app.name}.{name}" for name in names}
+    for name in sorted(found - known):
+        raise HeadwaterError(f"there is no query {name} to reset: there are {', '.join(sorted(known))}")
+    return found
+
+
+def _compare(
+    options: RunOptions, kept: Mapping[str, Checkpoint], made: Mapping[str, Fingerprint], reset: set[str]
+) -> None:
+    """Refuse to run where a query cannot go on from its checkpoint."""
+    differences = []
+    for name, checkpoint in kept.items():
+        old = checkpoint.saved()
+        if old is None or name in reset:
+            continue
+        what = checkpoints.difference(old, made[name])
+        if what:
+            differences.append((name, what))
+            continue
+        for before, after in checkpoints.changed_expressions(old, made[name]):
+            _log.warning(
+                "%s goes on with the state of another expression: it was %s, it is %s", name, before, after
+            )
+    if differences:
+        raise checkpoints.refusal(str(options.app), differences)
+
+
+def _make_topics(app: App, broker: KafkaUrl) -> None:
+    """Make the topics that the application reads and writes, where they are missing."""
+    wanted: dict[str, int] = {app.dead_letters: 1}
+    for definition in app.definitions.values():
+        if isinstance(definition, Topic | Stream):
+            wanted[definition.name] = definition.partitions or PARTITIONS
+            if isinstance(definition, Topic) and definition.late == "aside":
+                wanted[app.late_topic(definition.name)] = definition.partitions or PARTITIONS
+    cluster = Cluster(broker, f"headwater-run-{app.name}")
+    try:
+        for name, partitions in wanted.items():
+            cluster.ensure_topic(name, partitions, {})
+    finally:
+        cluster.close()
+
+
+def _on_signal(stop: Callable[[], None]) -> None:
+    """Call `stop` on the first SIGTERM or Ctrl-C; a second one ends the process where it stands."""
+
+    def handle(number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _end() -> None:
+    """End while nothing runs yet."""
+    raise SystemExit(0)
+
+
+@contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Hold the directory: two drivers on the same checkpoints would each undo what the other does."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HeadwaterError(
+                f"another `headwater run` works in {data}: stop it, or give this one a --data of its own"
+            ) from None
+        yield

@@ -1,0 +1,207 @@
+"""The Spark session of `headwater run`: one driver for every query of an application.
+
+Spark's defaults are those of a cluster and of large nightly jobs. What differs here is set in one table, each
+setting with its reason; whoever runs an application may overrule any of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.core.errors import HeadwaterError
+from headwater.pipeline.stderr import jvm_stderr, muted
+
+__all__ = ["SessionOptions", "SparkError", "close_session", "cores", "open_session", "settings"]
+
+OLDEST_JAVA = 17
+_GIGABYTE = 2**30
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_DAEMON = "headwater.pipeline.daemon"
+
+
+class SparkError(HeadwaterError):
+    """Spark, or the Java below it, that cannot start."""
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What a session is made with."""
+
+    name: str
+    scratch: Path
+    """For Spark's temporary files, and nothing else; it may be emptied whenever no session is open."""
+    master: str = "local[*]"
+    ui_port: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Spark's own settings, which overrule ours."""
+
+
+def open_session(options: SessionOptions) -> SparkSession:
+    """Start Spark, or raise `SparkError` with what it lacks."""
+    java_version()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    # Workers are started by the JVM, with its environment.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(options.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(options.name).master(options.master)
+    for name, value in (settings(options) | dict(options.settings)).items():
+        builder = builder.config(name, value)
+    # py4j tells of each connection that it closes, and of what a sink raises, which its query tells as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Every error that Spark raises once more, as JSON, with the stacks of both languages.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        with jvm_stderr():
+            spark = builder.getOrCreate()
+    except Exception as error:
+        raise SparkError(f"Spark did not start at {options.master}: {_last_line(error)}") from error
+    if is_local(options.master):
+        _leave_out_checksum_files(spark)
+    return spark
+
+
+def _leave_out_checksum_files(spark: SparkSession) -> None:
+    """Let Hadoop write one file where it writes two, and starts a `chmod` for each, several times a batch."""
+    java: Any = spark
+    hadoop = java._jsparkSession.sessionState().newHadoopConf()
+    # The instance that everything in this JVM shares; there is no setting for it.
+    java._jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop).setWriteChecksum(False)
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop Spark, and its JVM with it."""
+    with muted():
+        spark.stop()
+
+
+def settings(options: SessionOptions) -> dict[str, str]:
+    """Return what is set differently from Spark's defaults."""
+    found = _streaming(options) | _python()
+    if is_local(options.master):
+        found |= _one_machine(options)
+    if options.ui_port is not None:
+        found |= {"spark.ui.enabled": "true", "spark.ui.port": str(options.ui_port)}
+    return found
+
+
+def _streaming(options: SessionOptions) -> dict[str, str]:
+    streaming = "spark.sql.streaming"
+    checkpoints = "org.apache.spark.sql.execution.streaming.checkpointing"
+    return {
+        # One task for each core: more only add their fixed costs to every micro-batch. A query keeps the
+        # number that it was first started with, in its checkpoint.
+        "spark.sql.shuffle.partitions": str(max(2, cores(options.master))),
+        # Streaming does not support it, and says so at each start.
+        "spark.sql.adaptive.enabled": "false",
+        # Every query has a pool of its own (`runner`), so that a busy one cannot starve the others.
+        "spark.scheduler.mode": "FAIR",
+        # Times are shown, and days begin, in UTC wherever the driver runs.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ui.retainedExecutions": "20",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "500",
+        # State on disk and off the heap; a commit writes what changed, not all of it.
+        f"{streaming}.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        f"{streaming}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # All stores together, instead of 64 MB and more for each of perhaps a hundred.
+        f"{streaming}.stateStore.rocksdb.boundedMemoryUsage": "true",
+        f"{streaming}.stateStore.rocksdb.maxMemoryUsageMB": "512",
+        # Resuming needs the last two; the rest is for going back by hand.
+        f"{streaming}.minBatchesToRetain": "20",
+        f"{streaming}.numRecentProgressUpdates": "30",
+        # The other manager asks for symbolic links by starting a process (`readlink`), several a batch.
+        f"{streaming}.checkpointFileManagerClass": f"{checkpoints}.FileSystemBasedCheckpointFileManager",
+    }
+
+
+def _python() -> dict[str, str]:
+    found = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+    }
+    if find_spec(_DAEMON) is not None:
+        # Imports what every worker needs once, before workers are forked off it.
+        found["spark.python.daemon.module"] = _DAEMON
+    return found
+
+
+def _one_machine(options: SessionOptions) -> dict[str, str]:
+    scratch = options.scratch.resolve()
+    java = [
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        f"-Dderby.system.home={scratch}",
+        # Statistics for jps, in a file under /tmp that a killed JVM leaves there.
+        "-XX:-UsePerfData",
+    ]
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{_heap_gigabytes()}g",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+
+
+def is_local(master: str) -> bool:
+    """Tell whether Spark runs inside this machine's one JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def cores(master: str) -> int:
+    """Return how many tasks run at once on a local master, or this machine's cores on another."""
+    threads = re.fullmatch(r"local\[(\d+)(,.*)?\]", master)
+    if threads:
+        return int(threads[1])
+    return 1 if master == "local" else len(os.sched_getaffinity(0))
+
+
+def java_version() -> int:
+    """Return the version of the Java that Spark will start, or raise `SparkError` when it will not do."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    advice = f"pipelines need Java {OLDEST_JAVA} or newer, for example Debian's default-jre-headless"
+    if java is None:
+        raise SparkError(f"there is no `java` on the PATH and no JAVA_HOME: {advice}")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except OSError as error:
+        raise SparkError(f"{java} does not run ({error.strerror}): {advice}") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        raise SparkError(f"{java} does not say its version ({said.strip()[:200]}): {advice}")
+    version = int(found[1])
+    if version < OLDEST_JAVA:
+        raise SparkError(f"{java} is Java {version}: {advice}, and JAVA_HOME naming it")
+    return version
+
+
+def _heap_gigabytes() -> int:
+    """Return a quarter of the memory, at least 1 GB and at most 4: state is off the heap."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(4, memory // _GIGABYTE // 4))
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

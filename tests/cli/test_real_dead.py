@@ -1,0 +1,44 @@
+"""`headwater dead` on Headwater and on Kafka."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headwater.client import Cluster
+from headwater.client.produce import produce
+from headwater.core.urls import KafkaUrl
+from headwater.pipeline.source.dead_letters import DEAD_LETTER_CONFIGS, letter
+
+from .shell import Shell
+
+pytestmark = pytest.mark.real
+
+
+def test_dead_letters_are_listed_and_sent_again(shell: Shell, topic: str) -> None:
+    app = f"app-{topic}"
+    assert shell.lines("dead", "list", app) == []
+    cluster = Cluster(KafkaUrl.parse(f"kafka://{shell.bootstrap}"))
+    cluster.ensure_topic(f"{app}.dead", 1, DEAD_LETTER_CONFIGS)
+    first = letter("not JSON: what", topic, 0, 3, 1000, b"k", b"nonsense", [("h", b"x"), ("n", None)])
+    second = letter("id: 5 is not true or false", topic, 1, 4, 1000, None, b"{}")
+    produce(cluster, f"{app}.dead", [second, first, first])
+    cluster.close()
+    listed = shell.lines("dead", "list", app)
+    assert [(row["partition"], row["offset"], row["value"]) for row in listed] == [
+        (0, 3, "nonsense"),
+        (1, 4, "{}"),
+    ]
+    assert listed[0]["reason"] == "not JSON: what"
+    assert len(shell.lines("dead", "list", f"{app}.dead", "--reason", "JSON")) == 1
+    assert shell.lines("dead", "list", app, "--topic", "other") == []
+
+    done = shell.run("dead", "redrive", app, "--reason", "JSON", "--yes")
+    assert done.stderr == "Sent 1 records again.\n"
+    assert [row["offset"] for row in shell.lines("dead", "list", app)] == [4]
+    [sent] = shell.lines("consume", topic)
+    assert (sent["partition"], sent["key"], sent["value"]) == (0, "k", "nonsense")
+    assert json.dumps(sent["headers"]).count("h") >= 1
+    done = shell.run("dead", "redrive", app, "--reason", "JSON", "--yes")
+    assert done.stderr == "There is nothing to send.\n"

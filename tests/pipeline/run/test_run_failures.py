@@ -1,0 +1,71 @@
+"""What went wrong, in one sentence."""
+
+from __future__ import annotations
+
+import doctest
+
+from headwater.pipeline import failures as module
+from headwater.pipeline import runner, stderr
+from headwater.pipeline.failures import sentence
+
+WORKER = """[STREAM_FAILED] Query [id = 12, runId = 34] terminated with exception: Job aborted due to stage failure: \
+Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 2) (localhost): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/lib/pyspark/worker.py", line 1225, in main
+    process()
+  File "/app/shop.py", line 12, in rate
+    return a / b
+ZeroDivisionError: division by zero
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:561)
+"""
+
+
+def test_the_end_of_a_workers_traceback() -> None:
+    assert sentence(RuntimeError(WORKER)) == "ZeroDivisionError: division by zero"
+
+
+def test_our_own_errors_speak_for_themselves() -> None:
+    text = WORKER.replace("ZeroDivisionError:", "headwater.pipeline.source.errors.RecordsLost:")
+    assert sentence(RuntimeError(text)) == "division by zero"
+
+
+def test_sparks_own_errors_lose_their_plan() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 12, runId = 34] terminated with exception: [UNRESOLVED_COLUMN] no column x."
+        " SQLSTATE: 42703\n== Plan ==\nProject"
+    )
+    assert sentence(RuntimeError(text)) == "[UNRESOLVED_COLUMN] no column x."
+
+
+def test_an_error_without_words_has_its_name() -> None:
+    assert sentence(KeyError()) == "KeyError"
+
+
+def test_a_sentence_has_an_end() -> None:
+    assert len(sentence(RuntimeError("x" * 10_000))) == 600
+
+
+SOURCE = [
+    "Traceback (most recent call last):",
+    '  File "/lib/pyspark/sql/streaming/python_streaming_source_runner.py", line 312, in <module>',
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+]
+
+
+def test_a_source_that_was_stopped_says_nothing() -> None:
+    assert list(stderr.filtered([*SOURCE, "WARN disk is full"])) == ["WARN disk is full"]
+    assert list(stderr.filtered(SOURCE[:2])) == []
+
+
+def test_other_tracebacks_stay_whole() -> None:
+    lines = ["Traceback (most recent call last):", '  File "/app/shop.py", line 1', "ValueError: no"]
+    assert list(stderr.filtered([*lines, *SOURCE])) == lines
+
+
+def test_examples() -> None:
+    for each in (module, runner, stderr):
+        assert doctest.testmod(each).failed == 0
