@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.testing import run_app
 from headwater.testing.process import BrokerProcess, free_port
 
 pytestmark = pytest.mark.real
@@ -81,3 +83,11 @@ def test_the_broker_starts_as_the_readme_says(tmp_path: Path) -> None:
             process.terminate()
         assert process.wait(20) == 0
     assert (tmp_path / "data").is_dir()
+
+
+def test_the_application_computes_what_it_says(tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```py\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    (order,) = re.findall(r"-d '(\{.*\})'", README)
+    (tmp_path / "shop.py").write_text(code)
+    (row,) = run_app(tmp_path / "shop.py", {"orders": [json.loads(order)]})["revenue"]
+    assert (row["country"], row["revenue"]) == ("DE", 9.5)

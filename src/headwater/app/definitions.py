@@ -16,6 +16,7 @@ from headwater.app.types import Field
 
 Late = Literal["drop", "aside", "correct"]
 Format = Literal["json", "avro", "arrow", "raw"]
+StreamFormat = Literal["json", "raw"]
 Lost = Literal["fail", "skip"]
 SourceKind = Literal["arrow", "jvm"]
 ViewMode = Literal["rows", "changes"]
@@ -91,7 +92,7 @@ class Stream:
     function: Callable[..., Any]
     key: tuple[str, ...]
     mode: StreamMode = "append"
-    format: Format = "json"
+    format: StreamFormat = "json"
     partitions: int | None = None
     event_time: str | None = None
     lateness_ms: int = 0

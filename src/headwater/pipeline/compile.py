@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from headwater.app import Alert, App, AppError, Function, Location, Sink, Stream, Topic, View
 from headwater.app.errors import did_you_mean
@@ -191,6 +191,14 @@ def _check(function: Function, frame: DataFrame) -> None:
                 problem = f"{function.name} has the key {column}, and its rows no such column"
                 guess = did_you_mean(column, frame.columns)
                 raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
+    if isinstance(function, Stream) and function.event_time is not None:
+        times = [each.name for each in frame.schema.fields if isinstance(each.dataType, TimestampType)]
+        if function.event_time not in times:
+            problem = (
+                f"{function.name} has the event time {function.event_time}, and its rows no such timestamp"
+            )
+            guess = did_you_mean(function.event_time, times)
+            raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
     twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
     if twice:
         problem = f"{function.name} returns several columns called {', '.join(twice)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -60,6 +61,7 @@ def run_app(options: RunOptions) -> int:
     with _alone(options.data):
         scratch = options.data / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)  # a killed driver leaves its temporary files there
+        _let_workers_import_from(options.app.resolve().parent)
         session = SessionOptions(app.name, scratch, options.master, options.ui_port, options.settings)
         spark = open_session(session)
         try:
@@ -93,6 +95,12 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
         finally:
             runner.close()
             ends.close()
+
+
+def _let_workers_import_from(directory: Path) -> None:
+    """Let functions of the application use modules beside it in Spark's Python workers, as they do here."""
+    others = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *others])
 
 
 def _begin(checkpoint: Checkpoint, made: Fingerprint, *, start_over: bool, start: str | None) -> None:

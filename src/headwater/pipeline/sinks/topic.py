@@ -30,12 +30,12 @@ from headwater.client.transactions import TransactionalWriter, max_batch_bytes
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.boundaries import boundary
 from headwater.pipeline.sinks import spill
-from headwater.pipeline.sinks.checkpoint import is_new
+from headwater.pipeline.sinks.checkpoint import is_new, settle
 from headwater.pipeline.sinks.columns import DELETED, SinkError, json_row, key_text, refuse_null
 from headwater.pipeline.sinks.encode import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, BatchEncoder
 from headwater.pipeline.sinks.output_mode import upserting_mode
 
-__all__ = ["epochs_group", "reset_topic", "start_topic"]
+__all__ = ["epochs_group", "start_topic"]
 
 _OWN = (TIMESTAMP, HEADERS, PARTITION)
 """Columns that a stream may have to set these of its records; they are no part of the value."""
@@ -67,7 +67,7 @@ def start_topic(
         max_bytes=max_batch_bytes(cluster, topic),
         directory=spill.directory_of(checkpoint),
     )
-    shipper = Shipper(cluster, topic, query, start_over=is_new(df.sparkSession, checkpoint))
+    shipper = Shipper(cluster, topic, query, checkpoint, start_over=is_new(df.sparkSession, checkpoint))
     spill.clear(encoder.directory)
     return (
         records.mapInArrow(encoder, spill.DDL)
@@ -77,11 +77,6 @@ def start_topic(
         .option("checkpointLocation", checkpoint)
         .start()
     )
-
-
-def reset_topic(*, broker: str, topic: str, query: str) -> None:
-    """Let a query's epochs count from zero again; what it wrote stays in the topic."""
-    Shipper(Cluster(KafkaUrl.parse(broker), query), topic, query, start_over=True)
 
 
 def epochs_group(query: str) -> str:
@@ -151,8 +146,11 @@ class TaskEncoder:
 class Shipper:
     """The driver's part: one transaction for each epoch."""
 
-    def __init__(self, cluster: Cluster, topic: str, query: str, *, start_over: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, query: str, checkpoint: str, *, start_over: bool
+    ) -> None:
         self._topic = topic
+        self._checkpoint = checkpoint
         self._group = epochs_group(query)
         # Spark lets go of its callbacks some time after their query has ended, and tells nobody.
         weakref.finalize(self, cluster.close)
@@ -174,6 +172,7 @@ class Shipper:
         waiting: dict[int, deque[spill.Handed]] = {}
         for batch in batches:
             waiting.setdefault(batch.partition, deque()).append(batch)
+        settle(self._checkpoint, epoch)
         boundary("topic.before_begin")
         self._writer.begin(self._topic, waiting)
         while waiting:

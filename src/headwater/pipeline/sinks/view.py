@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.pipeline.boundaries import boundary
-from headwater.pipeline.sinks.checkpoint import is_new
+from headwater.pipeline.sinks.checkpoint import is_new, settle
 from headwater.pipeline.sinks.columns import DELETED, json_row, key_text, refuse_null
 from headwater.pipeline.sinks.output_mode import upserting_mode
 from headwater.views import Change, ViewDefinition, ViewStore, open_store
@@ -40,7 +40,7 @@ def start_view(
         store.reset(query, view)
     return (
         changes.writeStream.queryName(query)
-        .foreachBatch(Committer(store, view, query, keyed=bool(key)).commit)
+        .foreachBatch(Committer(store, view, query, checkpoint, keyed=bool(key)).commit)
         .outputMode(upserting_mode(df))
         .option("checkpointLocation", checkpoint)
         .start()
@@ -63,12 +63,13 @@ def _changes(df: DataFrame, *, key: Sequence[str], query: str, deletes: bool) ->
 class Committer:
     """The driver's part: one commit of the store for each epoch."""
 
-    def __init__(self, store: ViewStore, view: str, query: str, *, keyed: bool) -> None:
+    def __init__(self, store: ViewStore, view: str, query: str, checkpoint: str, *, keyed: bool) -> None:
         # Spark lets go of its callbacks some time after their query has ended, and tells nobody.
         weakref.finalize(self, store.close)
         self._store = store
         self._view = view
         self._query = query
+        self._checkpoint = checkpoint
         self._keyed = keyed
 
     def commit(self, frame: DataFrame, epoch: int) -> None:
@@ -78,6 +79,7 @@ class Committer:
         keys = rows.column("key").to_pylist() if self._keyed else self._numbered(epoch, rows.num_rows)
         if not rows.num_rows:
             return
+        settle(self._checkpoint, epoch)
         boundary("view.before_commit")
         self._store.commit(self._query, epoch, self._view, map(Change, keys, rows.column("row").to_pylist()))
         boundary("view.after_commit")

@@ -3,7 +3,7 @@
 import { spark } from "./chart.js";
 import { bytes, count, element, rate, seconds } from "./format.js";
 
-const PILLS = { ok: "good", running: "good", degraded: "warn", restarting: "warn", failed: "bad" };
+const PILLS = { ok: "good", running: "good", degraded: "warn", restarting: "warn", stopped: "warn", failed: "bad" };
 const byId = (id) => document.getElementById(id);
 const paces = new Map();
 
