@@ -104,7 +104,7 @@ def test_functions_are_declared_and_stay_what_they_are(app: App) -> None:
     @app.stream(
         key="id",
         mode="changes",
-        format="avro",
+        format="raw",
         partitions=3,
         event_time="at",
         lateness="1 minute",
@@ -127,7 +127,7 @@ def test_functions_are_declared_and_stay_what_they_are(app: App) -> None:
         "revenue", where[0], ("orders", "payments"), revenue, ("id", "country"), "changes"
     )
     assert app.definitions["status"] == Stream(
-        "status", where[1], ("orders",), status, ("id",), "changes", "avro", 3, "at", 60_000, 120_000
+        "status", where[1], ("orders",), status, ("id",), "changes", "raw", 3, "at", 60_000, 120_000
     )
     assert app.definitions["fraud"] == Alert(
         "fraud", where[2], ("status",), fraud, "https://hooks.example/fraud", "FRAUD_SECRET"
