@@ -1,4 +1,4 @@
-"""`python -m bench`: measure Headwater and Kafka side by side."""
+"""`python -m bench`: measure Headwater, Kafka and Spark's connector side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIGURES = [figure for scenario in SCENARIOS for figure in scenario.figures]
 )
 @click.option("--quick", is_flag=True, help=f"Do 1/{QUICK_DIVISOR} of the work, for a look.")
 @click.option("--ours-only", is_flag=True, help="Measure Headwater alone, for profiling.")
-@click.option("--peer-only", is_flag=True, help="Measure Kafka alone.")
+@click.option("--peer-only", is_flag=True, help="Measure the peers alone.")
 @click.option(
     "--with-kafka-many-partitions",
     is_flag=True,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH
+from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH, SPARK
 from headwater.testing.kafka import RealKafka, answers
 from headwater.testing.process import BrokerProcess, ProcessError
 
@@ -73,6 +73,7 @@ SIDES: dict[str, Callable[[Path], Broker]] = {
     HEADWATER: headwater,
     KAFKA: kafka,
     KAFKA_FLUSH: kafka_flush,
+    SPARK: headwater,
 }
 
 

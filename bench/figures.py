@@ -11,6 +11,8 @@ HEADWATER = "headwater"
 KAFKA = "kafka"
 KAFKA_FLUSH = "kafka-flush"
 """Kafka that flushes after every append, as Headwater does by default."""
+SPARK = "spark"
+"""Spark's own Kafka connector; both it and Headwater's pipelines read from Headwater's broker."""
 
 Samples = Mapping[str, Sequence[float]]
 """What each side measured, round by round."""
@@ -76,6 +78,8 @@ class Figure:
     unit: str
     better: Better
     targets: tuple[Target, ...] = ()
+    peer: str = KAFKA
+    """Whose value is shown beside ours where no target names a peer."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,10 @@ def lines(figure: Figure, samples: Samples) -> list[Line]:
     medians = {side: middle(values) for side, values in samples.items()}
     ours = medians.get(HEADWATER)
     if not figure.targets:
-        return [Line(figure, KAFKA, ours, medians.get(KAFKA), None, Verdict.UNKNOWN)]
+        return [Line(figure, figure.peer, ours, medians.get(figure.peer), None, Verdict.UNKNOWN)]
     found = []
     for target in figure.targets:
-        peer = KAFKA if isinstance(target, Limit) else target.peer
+        peer = figure.peer if isinstance(target, Limit) else target.peer
         theirs = medians.get(peer)
         found.append(Line(figure, peer, ours, theirs, target, judge(target, ours, theirs)))
     return found

@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.0"
@@ -24,6 +25,7 @@ class Machine:
     python: str
     java: str
     kafka: str
+    spark: str
     commit: str
     date: str
 
@@ -42,6 +44,7 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         java=java_version(_output("java", "-version")),
         kafka=KAFKA_VERSION,
+        spark=version("pyspark"),
         commit=_output("git", "describe", "--always", "--dirty").strip(),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -13,20 +14,42 @@ def cpu_seconds(pid: int) -> float:
     return parse_cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) / TICKS_PER_SECOND
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and of all below it, those that ended and were waited for included."""
+    total = 0
+    for each in tree(pid):
+        # A process may end between being listed and being read.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            total += parse_cpu_ticks(Path(f"/proc/{each}/stat").read_text(), of_children=True)
+    return total / TICKS_PER_SECOND
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, children.read_text().split())
+    return found
+
+
 def resident_megabytes(pid: int) -> float:
     """Return the resident memory of a process, in millions of bytes."""
     return parse_resident_kibibytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
 
 
-def parse_cpu_ticks(stat: str) -> int:
-    """Return utime + stime of a line of `/proc/PID/stat` (proc(5), fields 14 and 15).
+def parse_cpu_ticks(stat: str, *, of_children: bool = False) -> int:
+    """Return utime + stime of a line of `/proc/PID/stat`, and of the children it waited for (proc(5), 14 to 17).
 
-    >>> parse_cpu_ticks("7 (a ) name) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0")
+    >>> parse_cpu_ticks("7 (a ) name) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 20 5")
     300
+    >>> parse_cpu_ticks("7 (a ) name) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 20 5", of_children=True)
+    325
     """
     # The second field is the command's name, which may itself hold spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return sum(map(int, fields[11 : 15 if of_children else 13]))
 
 
 def parse_resident_kibibytes(status: str) -> int:

@@ -46,18 +46,19 @@ def cells(line: Line) -> tuple[str, ...]:
 def measured_on(results: Results) -> str:
     """Return the sentence that says where, when and how the figures were measured."""
     machine = results.machine
+    spark = f", Spark {machine['spark']}" if "spark" in machine else ""
     share = "" if results.divisor == 1 else f", with 1/{results.divisor} of the work"
     return (
         f"Measured on {machine['date']}: {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gigabytes']} GB, Linux {machine['kernel']}, Python {machine['python']}, "
-        f"Java {machine['java']}, Kafka {machine['kafka']}, Headwater {machine['commit'] or 'unknown'}; "
+        f"Java {machine['java']}, Kafka {machine['kafka']}{spark}, Headwater {machine['commit'] or 'unknown'}; "
         f"median of {results.rounds}{share}."
     )
 
 
 def print_table(results: Results, found: Sequence[Line], console: Console) -> None:
     """Print the table, with the verdicts in colour."""
-    table = Table(title="Headwater and Kafka", caption=measured_on(results), caption_justify="left")
+    table = Table(title="Headwater and its peers", caption=measured_on(results), caption_justify="left")
     for heading in HEADINGS:
         right = heading in {"Headwater", "peer's", "ratio"}
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "work")

@@ -68,7 +68,7 @@ def take(turn: Turn, scale: Scale, directory: Path | None) -> Mapping[str, float
         # Kafka leaves its writing to the operating system: nobody is to pay for what the one before left over.
         os.sync()
         with running(SIDES[turn.side](Path(name))) as broker:
-            return turn.scenario.run(broker, scratch, scale)
+            return turn.scenario.on(turn.side).run(broker, scratch, scale)
 
 
 @contextmanager

@@ -10,6 +10,11 @@ from bench.scenarios.latency import Latency
 from bench.scenarios.memory import Memory
 from bench.scenarios.partitions import ManyPartitions
 from bench.scenarios.slow_consumer import SlowConsumer
+from bench.scenarios.spark_idle import SparkIdle
+from bench.scenarios.spark_live import SparkLive
+from bench.scenarios.spark_read import SparkRead
+from bench.scenarios.spark_topic import SparkTopic
+from bench.scenarios.spark_window import SparkWindow
 from bench.scenarios.startup import Startup
 from bench.scenarios.throughput import Throughput
 from bench.scenarios.transactions import Transactions
@@ -27,4 +32,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     Memory(),
     Connections(),
     ManyPartitions(),
+    SparkRead(),
+    SparkWindow(),
+    SparkTopic(),
+    SparkLive(),
+    SparkIdle(),
 )

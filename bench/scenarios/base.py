@@ -36,6 +36,10 @@ class Scenario(ABC):
     optional_sides: ClassVar[tuple[str, ...]] = ()
     """Sides that are measured only when asked for, because they take long and no target needs them."""
 
+    def on(self, side: str) -> Scenario:
+        """Return the scenario as one side does it: the same for all, where it is brokers that differ."""
+        return self
+
     @abstractmethod
     def run(self, broker: Broker, scratch: Path, scale: Scale) -> Mapping[str, float]:
         """Do the work on a running broker with empty data, and return a value for every figure it measured.

@@ -1,0 +1,1 @@
+"""The pipelines that are measured, each written for Headwater and for Spark's own Kafka connector."""
