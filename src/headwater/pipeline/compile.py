@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,8 @@ class Reading:
     broker: str
     start: str = "earliest"
     until_now: bool = False
+    meetings: Path | None = None
+    """Where the sources of each query meet, so that a quiet topic does not hold back the others."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,15 @@ class _Compiler:
                 source = self._stream(definition, query, watch)
             case _:  # the application was checked: nothing else is an input
                 raise TypeError(f"{name} is a {definition.kind}")
-        return self._read_topic(self._spark, source)
+        return self._read_topic(self._spark, replace(source, meeting=self._meeting(query, watch)))
+
+    def _meeting(self, query: str, topics: Sequence[str]) -> str | None:
+        """Return where the sources of a query meet, if there are several that have a time."""
+        read = {name: self._app.definitions[name] for name in topics}
+        timed = [each for each in read.values() if isinstance(each, Topic | Stream) and each.event_time]
+        if self._reading.meetings is None or len(timed) < 2:
+            return None
+        return str(self._reading.meetings / query)
 
     def _topic(self, topic: Topic, query: str, watch: Sequence[str]) -> TopicSource:
         return TopicSource(

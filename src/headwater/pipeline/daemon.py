@@ -11,7 +11,7 @@ import gc
 import pyarrow.json  # noqa: F401
 from pyspark.daemon import manager
 
-from headwater.pipeline.source import datasource, json_values, raw_values, warming  # noqa: F401
+from headwater.pipeline.source import datasource, reading, warming  # noqa: F401
 
 if __name__ == "__main__":
     warming.warm()

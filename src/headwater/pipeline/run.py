@@ -73,7 +73,12 @@ def run_app(options: RunOptions) -> int:
 
 def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -> int:
     _on_signal(_end)  # PySpark has taken SIGINT over, to cancel jobs with it
-    reading = Reading(options.broker, options.start or "earliest", until_now=options.once)
+    reading = Reading(
+        options.broker,
+        options.start or "earliest",
+        until_now=options.once,
+        meetings=(options.data / "scratch" / "meetings").resolve(),
+    )
     queries = compile_app(spark, app, reading)
     made = {query.name: fingerprint(query) for query in queries}
     directory = (options.data / "checkpoints").resolve()

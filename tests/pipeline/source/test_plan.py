@@ -15,6 +15,7 @@ _SOURCE_OFFSETS = st.builds(
     st.dictionaries(st.integers(0, 9), st.integers(-(2**62), 2**62)),
     st.none() | st.integers(-(2**62), 2**62),
     st.none() | st.uuids().map(str),
+    st.integers(0, 9),
 )
 
 
@@ -47,6 +48,15 @@ def test_a_topic_created_again_is_read_from_its_start() -> None:
     start = SourceOffset({0: 100}, topic_id="one")
     assert ranges_between(start, SourceOffset({0: 20}, topic_id="two")) == [Range(0, 0, 20)]
     assert ranges_between(start, SourceOffset({0: 120}, topic_id="one")) == [Range(0, 100, 120)]
+
+
+def test_after_a_start_the_watermark_is_told_once_more_if_it_is_known() -> None:
+    before, after = SourceOffset({0: 1}, watermark=4), SourceOffset({0: 1}, watermark=4, starts=1)
+    assert after.moved(before)
+    [task] = plan(before, after, None)
+    assert (task.ranges, task.watermark, task.marker) == ((), 4, True)
+    assert plan(after, after, None) == []
+    assert not SourceOffset({0: 1}, starts=1).moved(SourceOffset({0: 1}))
 
 
 def test_highs_alone_are_no_reason_for_a_batch() -> None:

@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewPartitions
 from headwater.client import Cluster
 from headwater.client.produce import produce
 from headwater.core.urls import KafkaUrl
+from headwater.pipeline.source.admission import ASSUMED_BYTES
 from headwater.pipeline.source.avro_values import avro_schema
 from headwater.pipeline.source.driver import WAIT_MS, SourceDriver
 from headwater.pipeline.source.errors import RecordsLost, SourceError, TopicChanged
@@ -151,6 +152,30 @@ def test_a_batch_is_bounded(topics: Callable[..., Topic]) -> None:
     assert topic.step(end) is end
 
 
+def test_the_first_batch_is_bounded_in_bytes_by_a_guess(topics: Callable[..., Topic]) -> None:
+    topic = topics()
+    topic.put(0, *({"id": i} for i in range(100)))
+    first = topic.driver.latest(topic.driver.initial(), None, 10 * ASSUMED_BYTES)
+    assert first.offsets[0] == 10
+    for task in topic.driver.tasks(topic.driver.initial(), first):
+        topic.read(task)
+    # Now the size is known, though the ten came in one batch with the others: the rest is below the limit.
+    assert topic.driver.latest(first, None, 10 * ASSUMED_BYTES).offsets[0] == 100
+
+
+def test_until_now_is_until_the_start(topics: Callable[..., Topic]) -> None:
+    topic = topics(until_now=True)
+    topic.put(0, {"id": 1}, {"id": 2})
+    end = topic.step(topic.driver.initial(), max_rows=1)
+    topic.put(0, {"id": 3})
+    end = topic.step(end)
+    assert topic.ids() == [2]
+    assert topic.step(end) is end
+    topic.declare()
+    topic.step(end)
+    assert topic.ids() == [3]
+
+
 def test_malformed_records_become_dead_letters_with_their_origin(topics: Callable[..., Topic]) -> None:
     topic = topics()
     topic.put(0, {"id": 1}, b"nonsense", {"id": "x"}, {"id": 2})
@@ -204,6 +229,65 @@ def test_time_is_that_of_the_partition_behind_until_it_is_idle(topics: Callable[
     assert seconds(end.watermark) == 205
     topic.clock.advance(60_000)
     assert topic.step(end) is end  # all are idle: time stands still
+
+
+def test_a_partition_that_never_had_a_record_does_not_stop_time(topics: Callable[..., Topic]) -> None:
+    topic = topics(event_time="at", idle_ms=60_000)
+    topic.put(0, {"id": 1, "at": at(100)})
+    end = topic.step(topic.step(topic.driver.initial()))
+    assert end.watermark is None
+    topic.clock.advance(60_000)  # both fall idle at once
+    end = topic.step(end)
+    assert seconds(end.watermark) == 100
+    assert topic.step(end) is end
+
+
+def test_after_a_restart_the_time_is_told_once(topics: Callable[..., Topic]) -> None:
+    topic = topics(event_time="at")
+    topic.put(0, {"id": 1, "at": at(100)})
+    topic.put(1, {"id": 2, "at": at(200)})
+    end = topic.step(topic.step(topic.driver.initial()))
+    assert topic.step(end) is end
+    topic.declare()
+    told = topic.step(end)
+    assert [(row["_marker"], row["_wm"].timestamp() * 1000) for row in topic.rows] == [(True, end.watermark)]
+    assert (told.offsets, told.watermark) == (end.offsets, end.watermark)
+    assert topic.driver.latest(end, None, None) == told  # asked again, it says the same
+    assert topic.step(told) is told
+
+
+def test_a_quiet_topic_follows_the_others_of_its_query(topics: Callable[..., Topic], tmp_path: Path) -> None:
+    orders, payments = topics(event_time="at"), topics(event_time="at", late="drop", idle_ms=60_000)
+    for topic in (orders, payments):
+        topic.declare(meeting=str(tmp_path), watch=(orders.name, payments.name))
+    orders.put(0, {"id": 1, "at": at(1000)})
+    orders.put(1, {"id": 2, "at": at(900)})
+    ahead = orders.step(orders.step(orders.driver.initial()))
+    assert seconds(ahead.watermark) == 900
+    quiet = payments.step(payments.driver.initial())
+    payments.clock.advance(59_999)
+    assert payments.step(quiet).watermark is None
+    payments.clock.advance(1)
+    quiet = payments.step(quiet)
+    assert quiet.watermark == ahead.watermark
+    assert [row["_marker"] for row in payments.rows] == [True]
+    payments.put(0, {"id": 3, "at": at(899)}, {"id": 4, "at": at(901)})
+    end = payments.step(quiet)
+    assert (payments.ids(), end.watermark) == ([4], quiet.watermark)
+
+
+def test_topics_that_are_all_quiet_stand_still(topics: Callable[..., Topic], tmp_path: Path) -> None:
+    orders, payments = topics(event_time="at"), topics(event_time="at")
+    for topic in (orders, payments):
+        topic.declare(meeting=str(tmp_path), watch=(orders.name, payments.name))
+    orders.put(0, {"id": 1, "at": at(1000)})
+    ahead = orders.step(orders.step(orders.driver.initial()))
+    quiet = payments.step(payments.driver.initial())
+    for topic in (orders, payments):
+        topic.clock.advance(60_000)
+    ahead = orders.step(ahead)
+    assert seconds(ahead.watermark) == 1000
+    assert payments.step(quiet).watermark is None
 
 
 def test_a_replayed_batch_sees_the_same_time(topics: Callable[..., Topic]) -> None:

@@ -1,17 +1,16 @@
 """The Python data source that Spark calls: a thin shell around `driver` and `reading`.
 
 Spark makes a reader several times, in several processes, and pickles it: it holds the declaration alone, and
-opens what it needs when it is first asked.
+opens what it needs when it is first asked. One process per source only plans, for as long as the query runs:
+what tasks need (numba, Arrow) is imported where they read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,9 +23,11 @@ from pyspark.sql.types import StructType
 from headwater.client import LATEST, Cluster
 from headwater.pipeline.source.driver import SourceDriver, starting_offsets
 from headwater.pipeline.source.offsets import SourceOffset
-from headwater.pipeline.source.reading import read_task
 from headwater.pipeline.source.spec import TopicSource
 from headwater.pipeline.source.tasks import Task, plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["TopicDataSource"]
 
@@ -80,8 +81,7 @@ class TopicReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
-        assert isinstance(partition, Task)
-        return read_task(self._source, to_arrow_schema(self._schema, timezone="UTC"), partition)
+        return _rows(self._source, self._schema, partition)
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -128,8 +128,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""
-        assert isinstance(partition, Task)
-        return read_task(self._source, to_arrow_schema(self._schema, timezone="UTC"), partition)
+        return _rows(self._source, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Take note that a batch is done."""
@@ -145,3 +144,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is None:
             self._driver = SourceDriver(self._source, host=self._host)
         return self._driver
+
+
+def _rows(source: TopicSource, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from headwater.pipeline.source.reading import read_task
+
+    assert isinstance(partition, Task)
+    return read_task(source, to_arrow_schema(schema, timezone="UTC"), partition)

@@ -19,7 +19,8 @@ from headwater.core.errors import SettingError
 from headwater.pipeline.boundaries import boundary
 from headwater.pipeline.source.admission import admit
 from headwater.pipeline.source.errors import RecordsLost, SourceError, TopicChanged
-from headwater.pipeline.source.event_time import Activity, watermark
+from headwater.pipeline.source.event_time import Activity, later, watermark
+from headwater.pipeline.source.meeting import Meeting
 from headwater.pipeline.source.offsets import SourceOffset
 from headwater.pipeline.source.poll import Bounds, poll
 from headwater.pipeline.source.reports import Report, ReportListener
@@ -53,6 +54,9 @@ class SourceDriver:
         self._clock = clock or SystemClock()
         self._listener = ReportListener(host)
         self._activity = Activity(source.idle_ms)
+        meeting = source.meeting if source.event_time else None
+        self._meeting = Meeting(meeting, source.topic, source.watch) if meeting else None
+        self._starts: int | None = None
         self._highs: dict[int, int] = {}
         self._row_bytes: dict[int, float] = {}
         self._watched: dict[tuple[str, int], int] = {}
@@ -80,17 +84,22 @@ class SourceDriver:
         """
         if self._source.until_now and self._targets is None:
             self.stop_at_now()
+        if self._starts is None:
+            self._starts = start.starts + 1
         info = self._refresh()
         at = self._continued(start, info)
         self._fold(at)
         # Spark tells that a batch is done when it begins the next; that it asks for one says so at once.
         self._note_done(start)
-        wait = 0 if self._targets is not None or self._time(at) != at.watermark else self._patience()
-        self._look(at, wait)
+        self._look(at, 0 if self._targets is not None or self._told(at).moved(start) else self._patience())
         ends = self._admitted_ends()
         offsets = admit(at.offsets, ends, max_rows=max_rows, max_bytes=max_bytes, row_bytes=self._row_bytes)
-        end = replace(at, offsets=offsets, highs={**at.highs, **self._highs}, watermark=self._time(at))
+        end = replace(self._told(at), offsets=offsets, highs={**at.highs, **self._highs})
         moved = end.moved(start) or not end.continues(start)
+        if self._meeting is not None:
+            self._meeting.tell(
+                end.watermark, idle=self._activity.idle(at.offsets, self._clock.monotonic_ms())
+            )
         # Spark may end this process without a word once it has drained the topic.
         self._commit_group(at_once=not moved)
         return end if moved else start
@@ -161,7 +170,7 @@ class SourceDriver:
             self._activity = Activity(self._source.idle_ms)
             self._highs.clear()
             offsets = dict.fromkeys(info.leaders, 0)
-            return SourceOffset(offsets, {}, start.watermark, topic_id)
+            return SourceOffset(offsets, {}, start.watermark, topic_id, start.starts)
         gone = [partition for partition in start.offsets if partition not in info.leaders]
         if gone:
             raise TopicChanged(f"topic {self._source.topic} has lost its partitions {gone}")
@@ -208,8 +217,8 @@ class SourceDriver:
     def _note(self, report: Report) -> None:
         if report.high is not None:
             self._highs[report.partition] = max(report.high, self._highs.get(report.partition, report.high))
-        if report.rows:
-            size = report.bytes_read / report.rows
+        if report.offsets:
+            size = report.bytes_read / report.offsets
             self._row_bytes[report.partition] = (self._row_bytes.get(report.partition, size) + size) / 2
         if report.late or report.dead or report.skipped:
             logger.warning(
@@ -217,11 +226,17 @@ class SourceDriver:
                 self._source.topic, report.partition, report.end, report.late, report.dead, report.skipped,
             )  # fmt: skip
 
-    def _time(self, at: SourceOffset) -> int | None:
+    def _told(self, at: SourceOffset) -> SourceOffset:
+        """Return `at` with the time that it is now."""
         if self._source.event_time is None:
-            return None
-        counted = self._activity.counted(at.offsets, self._clock.monotonic_ms())
-        return watermark(self._highs, counted, self._source.lateness_ms, at.watermark)
+            return at
+        now = self._clock.monotonic_ms()
+        counted = self._activity.counted(at.offsets, self._highs, now)
+        reached = watermark(self._highs, counted, self._source.lateness_ms, at.watermark)
+        if self._meeting is not None and self._activity.idle(at.offsets, now):
+            reached = later(reached, self._meeting.lowest())
+        starts = at.starts if reached is None or self._starts is None else self._starts
+        return replace(at, watermark=reached, starts=starts)
 
     def _patience(self) -> int:
         idle = self._activity.next_idle_in(self._clock.monotonic_ms()) if self._source.event_time else None

@@ -15,12 +15,16 @@ class SourceOffset:
 
     A batch goes from one of these to the next; its watermark is that of its end, so a batch that Spark
     replays sees the same one. Times are ms since 1970.
+
+    `starts` counts the times that a process began to read with a known watermark. Spark forgets at a restart
+    what each source of a query said, so each says it once again: the offset differs, and a marker comes.
     """
 
     offsets: dict[int, int] = field(default_factory=dict)
     highs: dict[int, int] = field(default_factory=dict)
     watermark: int | None = None
     topic_id: str | None = None
+    starts: int = 0
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> SourceOffset:
@@ -30,6 +34,7 @@ class SourceOffset:
             {int(partition): int(high) for partition, high in document.get("highs", {}).items()},
             document.get("watermark"),
             document.get("topic_id"),
+            document.get("starts", 0),
         )
 
     def dump(self) -> dict[str, Any]:
@@ -43,6 +48,8 @@ class SourceOffset:
             document["watermark"] = self.watermark
         if self.topic_id is not None:
             document["topic_id"] = self.topic_id
+        if self.starts:
+            document["starts"] = self.starts
         return document
 
     def continues(self, before: SourceOffset) -> bool:
@@ -50,8 +57,14 @@ class SourceOffset:
         return before.topic_id is None or self.topic_id is None or before.topic_id == self.topic_id
 
     def moved(self, before: SourceOffset) -> bool:
-        """Tell whether there is anything to do between `before` and this: records, or time that went on."""
-        return self.offsets != before.offsets or self.watermark != before.watermark
+        """Tell whether there is anything to do between `before` and this: records, or a time to tell."""
+        return self.offsets != before.offsets or self.tells_time(before)
+
+    def tells_time(self, before: SourceOffset) -> bool:
+        """Tell whether the batch from `before` to this has to tell the watermark, for it rose or is forgotten."""
+        return self.watermark is not None and (
+            self.watermark != before.watermark or self.starts != before.starts
+        )
 
     def at(self, offsets: Mapping[int, int]) -> SourceOffset:
         """Return the same moment at other offsets."""

@@ -11,6 +11,7 @@ from headwater.client.fetch import Fetched, begin_fetch, end_fetch
 from headwater.core.errors import ErrorCode
 from headwater.pipeline.source.errors import RecordsLost, SourceError
 from headwater.pipeline.source.opened import OpenedFetch, Records
+from headwater.record.batch import read_header
 
 __all__ = ["RangeReader"]
 
@@ -102,12 +103,15 @@ class RangeReader:
         return self._opened(found)
 
     def _opened(self, found: Fetched) -> OpenedFetch | None:
-        self.bytes_read += len(found.records)
         opened = OpenedFetch(found.records, found.aborted)
         if opened.next_offset is None:
             if found.last_stable_offset >= self._end:
                 return None
             raise BrokerError(ErrorCode.offset_not_available, self._name)
+        # An answer may begin before the range and go far beyond it: it is what the range has of it that counts.
+        begins = min(read_header(found.records).base_offset, self._position)
+        taken = min(opened.next_offset, self._end) - self._position
+        self.bytes_read += len(found.records) * taken // (opened.next_offset - begins)
         return opened
 
     def _lost(self) -> None:

@@ -101,7 +101,7 @@ class _TaskReader:
             skip_lost=source.lost == "skip",
         )  # fmt: skip
         high: int | None = None
-        rows = late = dead = 0
+        late = dead = 0
         for records in ranged:
             if not len(records):
                 continue
@@ -110,14 +110,20 @@ class _TaskReader:
                 dead += len(decoded.dead)
                 self._bury(records, decoded, each.partition)
             batch, seen, dropped = self._batch(records, decoded, each.partition)
-            rows += batch.num_rows
             late += dropped
             if seen is not None:
                 high = seen if high is None else max(high, seen)
             if batch.num_rows:
                 yield batch
         self.report = Report(
-            each.partition, each.end, high, rows, ranged.bytes_read, late, dead, ranged.skipped
+            each.partition,
+            each.end,
+            high,
+            each.end - each.start,
+            ranged.bytes_read,
+            late,
+            dead,
+            ranged.skipped,
         )
 
     def _bury(self, records: Records, decoded: Decoded, partition: int) -> None:

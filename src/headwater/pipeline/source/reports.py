@@ -31,7 +31,7 @@ class Report(NamedTuple):
     partition: int
     end: int
     high: int | None
-    rows: int
+    offsets: int
     bytes_read: int
     late: int = 0
     dead: int = 0

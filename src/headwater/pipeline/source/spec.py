@@ -49,6 +49,8 @@ class TopicSource:
     max_bytes: int | None = None
     until_now: bool = False
     watch: tuple[str, ...] = ()
+    meeting: str | None = None
+    """The directory in which the sources of a query meet, where quiet topics are to follow the others."""
     source: str = "arrow"
     """`arrow`, this package, or `jvm`, Spark's own connector."""
 

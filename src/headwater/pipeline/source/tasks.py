@@ -53,9 +53,9 @@ def ranges_between(start: SourceOffset, end: SourceOffset) -> list[Range]:
 
 
 def plan(start: SourceOffset, end: SourceOffset, report: ReportTo | None) -> list[Task]:
-    """Return the tasks of a batch; where the watermark rose, one of them brings the marker."""
+    """Return the tasks of a batch; where the watermark is to be told, one of them brings the marker."""
     ranges = sorted(ranges_between(start, end), key=lambda each: each.start - each.end)
-    risen = end.watermark is not None and end.watermark != start.watermark
+    told = end.tells_time(start)
     rows = sum(each.end - each.start for each in ranges)
     count = min(len(ranges), 1 + rows // SMALL_ROWS)
     groups: list[list[Range]] = [[] for _ in range(count)]
@@ -64,9 +64,9 @@ def plan(start: SourceOffset, end: SourceOffset, report: ReportTo | None) -> lis
         smallest = sizes.index(min(sizes))
         groups[smallest].append(each)
         sizes[smallest] += each.end - each.start
-    if not groups and risen:
+    if not groups and told:
         groups = [[]]
     return [
-        Task(tuple(group), end.watermark, marker=risen and number == 0, report=report)
+        Task(tuple(group), end.watermark, marker=told and number == 0, report=report)
         for number, group in enumerate(groups)
     ]
