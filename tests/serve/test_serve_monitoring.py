@@ -14,7 +14,7 @@ from .serve_helpers import Served
 
 STATUS = {
     "name": "shop.revenue", "kind": "view", "state": "running", "rows_per_second": 12.5, "batch_ms": 250,
-    "lag": {"orders": {"0": 3, "1": 4}}, "watermark": "2026-01-01T00:00:00Z", "state_rows": 9, "state_bytes": 1024,
+    "lag": {"orders": {"0": 3, "1": 4}}, "watermark": "2026-01-01T00:00:00Z", "state_bytes": 1024,
     "epoch": 5, "error": None, "holding": {}, "at": 0,
 }  # fmt: skip
 

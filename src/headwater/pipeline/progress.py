@@ -2,7 +2,7 @@
 
     {"name": "shop.revenue", "kind": "view", "state": "running", "rows_per_second": 812.0, "input_rows": 40100,
      "batch_ms": 130, "lag": {"orders": {"0": 0, "1": 12}}, "watermark": "2026-01-01T10:00:00.000Z",
-     "state_rows": 310, "state_bytes": 92000, "epoch": 77, "error": null,
+     "state_bytes": 92000, "epoch": 77, "error": null,
      "holding": {"topic": "orders", "partition": 1, "high": "2026-…Z", "since": 1767225600000}, "at": 1767225660000}
 
 Spark's progress comes with every batch, ten a second and query; it is looked at once a second, so that
@@ -78,7 +78,6 @@ class QueryProgress:
             "input_rows_per_second": round(_positive(progress.get("inputRowsPerSecond")), 1) if rows else 0.0,
             "batch_ms": (progress.get("durationMs") or {}).get("triggerExecution", 0),
             "epoch": progress.get("batchId"),
-            "state_rows": sum(each.get("numRowsTotal", 0) for each in operators),
             "state_bytes": sum(each.get("memoryUsedBytes", 0) for each in operators),
         }
         for topic, source in zip(self.topics, progress.get("sources") or [], strict=False):
@@ -116,11 +115,14 @@ class QueryProgress:
         timed = {topic: each for topic, each in self._sources.items() if each.watermark is not None}
         if not timed:
             return None
-        topic = min(timed, key=lambda name: timed[name].watermark or 0)
-        # A partition that is below has been idle for so long that it was left behind.
-        least = (timed[topic].watermark or 0) + self._lateness.get(topic, 0)
-        highs = {partition: high for partition, high in timed[topic].highs.items() if high >= least}
-        if not highs:
+        # A partition below its topic's watermark has been idle for so long that it was left behind; a topic
+        # with none above it is quiet as a whole, and has taken over the watermark of another.
+        for topic in sorted(timed, key=lambda name: timed[name].watermark or 0):
+            least = (timed[topic].watermark or 0) + self._lateness.get(topic, 0)
+            highs = {partition: high for partition, high in timed[topic].highs.items() if high >= least}
+            if highs:
+                break
+        else:
             return None
         partition = min(highs, key=lambda name: highs[name])
         since = self._raised.get((topic, partition))
@@ -145,7 +147,6 @@ class QueryProgress:
             "batch_ms": 0,
             "lag": self.lag(ends),
             "watermark": None if watermark is None else iso(watermark),
-            "state_rows": 0,
             "state_bytes": 0,
             "epoch": None,
             "error": error,

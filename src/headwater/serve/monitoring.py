@@ -107,7 +107,6 @@ class Monitoring:
                 "headwater_pipeline_rows_per_second",
                 "Rows that a pipeline reads in a second.",
             ),
-            ("state_rows", "headwater_pipeline_state_rows", "Rows of state that a pipeline holds."),
             ("state_bytes", "headwater_pipeline_state_bytes", "Memory of a pipeline's state."),
             ("epoch", "headwater_pipeline_epoch", "The last epoch of a pipeline."),
         ):

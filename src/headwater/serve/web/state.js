@@ -67,7 +67,7 @@ function pipelineLines(status) {
     number(count(status.lag), status.lag > 100 ? "behind" : ""),
     number(behind === null ? "–" : seconds(Math.max(behind, 0))),
     number(status.batch_ms == null ? "–" : seconds(status.batch_ms / 1000)),
-    number(status.state_rows ? `${count(status.state_rows)} · ${bytes(status.state_bytes ?? 0)}` : "–"),
+    number(status.state_bytes ? bytes(status.state_bytes) : "–"),
     number(status.epoch ?? "–"));
   if (!status.error) return [line];
   return [line, element("tr", {}, element("td", { colSpan: 9, className: "error", textContent: String(status.error).split("\n")[0] }))];
