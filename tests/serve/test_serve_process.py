@@ -29,6 +29,7 @@ APP = """
 from headwater import App
 app = App("shop")
 app.topic("orders", "order_id string not null, amount double", key="order_id")
+app.topic("refunds", "order_id string")
 """
 
 
@@ -118,6 +119,8 @@ def test_what_does_not_fit_is_refused(process: ServeProcess) -> None:
         400, "record 1: order_id is missing, and the schema says NOT NULL",
     )  # fmt: skip
     assert post("/topics/undeclared", b"{}")[0] == 404
+    status, error = post("/topics/refunds", b"{}")
+    assert (status, "not there yet" in error) == (503, True)
     assert post("/topics/orders", b"{}", "text/plain")[0] == 415
     assert post("/topics/orders", b"[" + b" " * 9_000_000 + b"]")[0] == 413
     wide = json.dumps({"order_id": "x" * 2_000_000}).encode()

@@ -52,6 +52,9 @@ class Ingest:
         try:
             places = await self._broker.send(name, payload)
         except UnknownTopic as error:
+            if topic is not None:
+                text = f"the topic {name} is not there yet: `headwater run` makes it when it starts"
+                raise HttpError(503, text, {"Retry-After": "1"}) from None
             raise HttpError(404, str(error)) from None
         except RecordTooLarge as error:
             raise HttpError(413, str(error)) from None
