@@ -48,7 +48,7 @@ _SMALL = {
     "spark.driver.memory": "1g",
 }
 # Quick to compile and quick to start, where the default gets fast only in the long run.
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto"
 
 
 def session() -> SparkSession:

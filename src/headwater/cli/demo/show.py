@@ -41,7 +41,9 @@ async def run_demo(options: DemoOptions) -> int:
         # The customers come before the pipelines have made their topics.
         broker_settings={"num.partitions": "2"},
         # The compiler that makes code fastest also takes longest, and a shop this small does not pay it back.
-        spark_settings={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"},
+        spark_settings={
+            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+        },
         others=[Role("shop", command, stop_seconds=3.0)],
         seconds=options.seconds,
     )
