@@ -87,7 +87,7 @@ def alert(store: ViewStore, name: str, *numbers: int) -> None:
     )
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -8,6 +8,12 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address, Assignment
+from headwater.cli.shared_options import (
+    insecure_listen_option,
+    kafka_option,
+    log_format_option,
+    log_level_option,
+)
 
 
 @click.command("broker")
@@ -19,13 +25,7 @@ from headwater.cli.options import Address, Assignment
     metavar="DIR",
     help="The directory of the log; it is made where it is missing.",
 )
-@click.option(
-    "--kafka",
-    type=Address(),
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="The address to accept Kafka clients on.",
-)
+@kafka_option
 @click.option(
     "--advertise",
     type=Address(),
@@ -61,11 +61,7 @@ from headwater.cli.options import Address, Assignment
     is_flag=True,
     help="Let clients send passwords in clear text (SASL PLAIN) on a connection that is not encrypted.",
 )
-@click.option(
-    "--insecure-listen",
-    is_flag=True,
-    help="Listen beyond this machine though nobody has to authenticate.",
-)
+@insecure_listen_option
 @click.option(
     "--durability",
     type=click.Choice(["sync", "os"]),
@@ -86,20 +82,8 @@ from headwater.cli.options import Address, Assignment
     type=Address(),
     help="Serve GET /metrics (Prometheus) and GET /health here; without it, nowhere.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the log on stderr looks: lines for people, or one JSON object a line.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="The least severe message to log.",
-)
+@log_format_option
+@log_level_option
 @click.pass_context
 def broker_command(
     ctx: click.Context,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.pipeline_options import app_argument, data_option, views_option, views_url
+from headwater.cli.shared_options import app_argument, data_option, views_option, views_url
 
 
 @click.command("doctor")

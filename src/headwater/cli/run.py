@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Assignment
-from headwater.cli.pipeline_options import (
+from headwater.cli.shared_options import (
     app_argument,
     data_option,
     log_level_option,

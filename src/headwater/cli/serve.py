@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address
+from headwater.cli.shared_options import insecure_listen_option, log_format_option, log_level_option
 
 
 @click.command("serve")
@@ -33,11 +34,7 @@ from headwater.cli.options import Address
     show_default=True,
     help="The address to answer HTTP on.",
 )
-@click.option(
-    "--insecure-listen",
-    is_flag=True,
-    help="Listen beyond this machine though nobody has to authenticate.",
-)
+@insecure_listen_option
 @click.option(
     "--allow-host",
     "names",
@@ -45,20 +42,8 @@ from headwater.cli.options import Address
     metavar="NAME",
     help="A host name that this server goes by, besides localhost and addresses; may be given several times.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the log on stderr looks: lines for people, or one JSON object a line.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="The least severe message to log.",
-)
+@log_format_option
+@log_level_option
 @click.pass_context
 def serve_command(
     ctx: click.Context,
@@ -76,12 +61,12 @@ def serve_command(
     With APP, posted records are checked against its topics' schemas, and its alerts are sent. Prints one line
     that starts with "ready" once it answers.
     """
-    try:
-        from headwater.serve.server import ServeOptions, run_server
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f'{error.name} is not installed: pip install "headwater[serve]"') from None
+    from headwater.cli.extras import needs
     from headwater.cli.logging import set_up_logging
     from headwater.core.urls import KafkaUrl
+
+    needs("starlette", extra="serve")
+    from headwater.serve.server import ServeOptions, run_server
 
     set_up_logging(style=log_format, level=log_level)
     options = ServeOptions(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address
-from headwater.cli.pipeline_options import data_option, log_level_option, master_option
+from headwater.cli.shared_options import data_option, kafka_option, log_level_option, master_option
 
 
 @click.command("up")
@@ -18,13 +18,7 @@ from headwater.cli.pipeline_options import data_option, log_level_option, master
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @data_option
-@click.option(
-    "--kafka",
-    type=Address(),
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="The address to accept Kafka clients on.",
-)
+@kafka_option
 @click.option(
     "--http",
     type=Address(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address
-from headwater.cli.pipeline_options import master_option
+from headwater.cli.shared_options import master_option
 
 
 @click.command("demo")

@@ -1,4 +1,4 @@
-"""The options that `headwater run`, `up` and `doctor` share."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from headwater.cli.options import Address
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -38,6 +40,37 @@ def views_option(command: C) -> C:
         "--views",
         metavar="URL",
         help="Where views are kept.  [default: sqlite:///DIR/views.db]",
+    )(command)
+
+
+def kafka_option(command: C) -> C:
+    """Give a command the option `--kafka`."""
+    return click.option(
+        "--kafka",
+        type=Address(),
+        default="127.0.0.1:9092",
+        show_default=True,
+        help="The address to accept Kafka clients on.",
+    )(command)
+
+
+def insecure_listen_option(command: C) -> C:
+    """Give a command the option `--insecure-listen`."""
+    return click.option(
+        "--insecure-listen",
+        is_flag=True,
+        help="Listen beyond this machine though nobody has to authenticate.",
+    )(command)
+
+
+def log_format_option(command: C) -> C:
+    """Give a command the option `--log-format`."""
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="How the log on stderr looks: lines for people, or one JSON object a line.",
     )(command)
 
 
