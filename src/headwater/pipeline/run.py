@@ -220,16 +220,18 @@ def _compare(
 
 def _make_topics(app: App, broker: KafkaUrl) -> None:
     """Make the topics that the application reads and writes, where they are missing."""
-    wanted: dict[str, int] = {app.dead_letters: 1}
+    wanted: dict[str, tuple[int, dict[str, str]]] = {app.dead_letters: (1, {})}
     for definition in app.definitions.values():
         if isinstance(definition, Topic | Stream):
-            wanted[definition.name] = definition.partitions or PARTITIONS
+            partitions = definition.partitions or PARTITIONS
+            settings = sinks.topic_settings(definition.mode) if isinstance(definition, Stream) else {}
+            wanted[definition.name] = partitions, settings
             if isinstance(definition, Topic) and definition.late == "aside":
-                wanted[app.late_topic(definition.name)] = definition.partitions or PARTITIONS
+                wanted[app.late_topic(definition.name)] = partitions, {}
     cluster = Cluster(broker, f"headwater-run-{app.name}")
     try:
-        for name, partitions in wanted.items():
-            cluster.ensure_topic(name, partitions, {})
+        for name, (partitions, settings) in wanted.items():
+            cluster.ensure_topic(name, partitions, settings)
     finally:
         cluster.close()
 

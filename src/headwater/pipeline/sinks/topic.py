@@ -35,7 +35,7 @@ from headwater.pipeline.sinks.columns import DELETED, SinkError, json_row, key_t
 from headwater.pipeline.sinks.encode import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, BatchEncoder
 from headwater.pipeline.sinks.output_mode import upserting_mode
 
-__all__ = ["epochs_group", "start_topic"]
+__all__ = ["epochs_group", "start_topic", "topic_settings"]
 
 _OWN = (TIMESTAMP, HEADERS, PARTITION)
 """Columns that a stream may have to set these of its records; they are no part of the value."""
@@ -61,7 +61,7 @@ def start_topic(
     changes = mode == "changes"
     records = _records(df, key=key, format=format, query=query, changes=changes)
     cluster = Cluster(KafkaUrl.parse(broker), query)
-    cluster.ensure_topic(topic, partitions, {"cleanup.policy": "compact"} if changes else {})
+    cluster.ensure_topic(topic, partitions, topic_settings(mode))
     encoder = TaskEncoder(
         partitions=len(cluster.partitions(topic)),
         max_bytes=max_batch_bytes(cluster, topic),
@@ -77,6 +77,11 @@ def start_topic(
         .option("checkpointLocation", checkpoint)
         .start()
     )
+
+
+def topic_settings(mode: str) -> dict[str, str]:
+    """Return the settings of the topic that a stream of this mode is written to, where it has to be made."""
+    return {"cleanup.policy": "compact"} if mode == "changes" else {}
 
 
 def epochs_group(query: str) -> str:
