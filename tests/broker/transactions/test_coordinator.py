@@ -281,6 +281,25 @@ def test_a_partition_that_knows_more_is_taken_in(h: Harness) -> None:
     assert h.coordinator.adopt(h.now_ms, ProducerIdentity(99_999, 0), P1) is None
 
 
+def test_a_crash_that_loses_the_end_of_a_transaction_keeps_it_apart_from_the_next() -> None:
+    h = Harness()
+    producer = h.begin()
+    h.add(producer, P0)
+    decided = h.end(producer, commit=True)
+    on_disk = len(h.log)
+    h.finish(decided.endings)
+    h.add(decided.reply.producer, P0, P1)
+    h.restart(
+        on_disk
+    )  # the partitions kept what the next transaction wrote, this log did not keep its beginning
+    for place in (P0, P1):
+        h.apply(h.coordinator.adopt(h.now_ms, decided.reply.producer, place) or [])
+    assert h.coordinator.decided() == [], "the commit would take in what nobody committed"
+    assert h.state() is TransactionState.ONGOING
+    assert h.transaction.partitions == {P0, P1}
+    assert h.end(decided.reply.producer, commit=False).endings[0].commit is False
+
+
 def test_partitions_of_any_topic_take_part(h: Harness) -> None:
     producer = h.begin()
     partitions = [TopicPartition(f"topic-{n % 3}", n) for n in range(10)]

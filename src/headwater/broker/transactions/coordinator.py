@@ -66,13 +66,14 @@ class TransactionCoordinator:
         if transactional_id is None:
             return
         before = self.transactions.pop(transactional_id, None)
-        if before is not None and self._by_producer.get(before.producer_id) == transactional_id:
-            del self._by_producer[before.producer_id]
+        for producer_id in _ids(before):
+            if self._by_producer.get(producer_id) == transactional_id:
+                del self._by_producer[producer_id]
         self.ongoing.discard(transactional_id)
         if record.value is not None:
             transaction = records.decode(transactional_id, record.value)
             self.transactions[transactional_id] = transaction
-            self._by_producer[transaction.producer_id] = transactional_id
+            self._by_producer.update(dict.fromkeys(_ids(transaction), transactional_id))
             if transaction.state is TransactionState.ONGOING:
                 self.ongoing.add(transactional_id)
 
@@ -90,6 +91,11 @@ class TransactionCoordinator:
         transaction = self.transactions.get(self._by_producer.get(producer.producer_id, ""))
         if transaction is None:
             return None
+        if transaction.state in PREPARED and producer == _successor(transaction):
+            # What the ended transaction's producer wrote next: its markers were durable by then, and only the
+            # record of that is lost. Marking it once more would end the wrong transaction.
+            done = _completed(transaction, now_ms)
+            return [records.encode(done), _with_partitions(done, (partition,), now_ms, PROTOCOL_V2)]
         if partition in transaction.partitions:
             return []
         if transaction.state in PREPARED or producer.epoch not in (transaction.epoch, NO_EPOCH):
@@ -256,6 +262,19 @@ class TransactionCoordinator:
     def _check_id(transactional_id: str) -> None:
         if not transactional_id or len(transactional_id.encode()) > _MAX_ID_BYTES:
             raise ApiError(ErrorCode.invalid_request)
+
+
+def _ids(transaction: Transaction | None) -> set[int]:
+    """Return the producer ids of a transactional id: its own, and the one it goes on with after this end."""
+    return set() if transaction is None else {transaction.producer_id, transaction.next_id} - {NO_ID}
+
+
+def _successor(transaction: Transaction) -> ProducerIdentity | None:
+    """Return whom a transaction of protocol v2 goes on as after its end, where that tells it from before."""
+    if transaction.client_version < PROTOCOL_V2:
+        return None
+    after = _completed(transaction, transaction.updated_ms)
+    return ProducerIdentity(after.producer_id, after.epoch)
 
 
 def _check_producer(transaction: Transaction, producer: ProducerIdentity) -> None:

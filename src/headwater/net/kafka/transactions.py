@@ -236,10 +236,16 @@ async def _pend(
     try:
         if not message.group_id:
             raise ApiError(ErrorCode.invalid_group_id)
-        node.transaction_service.admit(message.transactional_id, producer, GROUPS_PARTITION, add=adds)
+        transactions = node.transaction_service
+        transactions.admit(message.transactional_id, producer, GROUPS_PARTITION, add=adds)
+        if adds:
+            # Pending offsets keep no epoch: were they on disk before the transaction they belong to, a crash
+            # could leave them to the one before.
+            await transactions.settled()
+            transactions.admit(message.transactional_id, producer, GROUPS_PARTITION, add=False)
         outcome = node.groups.commit_transactional(service.now(), commit, producer.producer_id)
         codes = await service.answer(outcome)
-        await node.transaction_service.settled()
+        await transactions.settled()
     except ApiError as error:
         code = error.code
         if code is ErrorCode.transaction_abortable and request.version < _OFFSETS_ABORTABLE_FROM:
