@@ -1,0 +1,214 @@
+"""The frames of a client, found in the chunks in which they come.
+
+What there is most of goes to the receiver without being decoded: a publish as the bytes of its method frame,
+which say where it goes, and the bytes of its content frames, which are passed on as they are; an
+acknowledgement as its numbers. All other methods go as their payload.
+
+A message whose three frames are in one chunk takes the short way; one that is spread over several chunks or
+body frames is put together here first, under the limits of `max_body`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+from headwater.core.amqp import AmqpError, ReplyCode
+
+__all__ = ["Parser", "Receiver"]
+
+_FRAME = struct.Struct(">BHI")
+_CONTENT = struct.Struct(">BHIHHQ")
+_ACK = struct.Struct(">QB")
+_METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
+_END = 0xCE
+_PUBLISH = b"\x00\x3c\x00\x28"
+_ACKED = b"\x00\x3c\x00\x50"
+_ACK_SIZE = 13
+_BASIC = 60
+_OVERHEAD = 8
+
+
+class Receiver(Protocol):
+    """What is told of a client's frames."""
+
+    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
+        """Take a message: its whole method frame, its content frames, and the size of the header's payload."""
+
+    def acknowledge(self, channel: int, tag: int, multiple: int) -> None:
+        """Take a basic.ack."""
+
+    def method(self, channel: int, payload: bytes) -> None:
+        """Take any other method."""
+
+    def refuse(self, channel: int, error: AmqpError) -> None:
+        """Close a channel whose message cannot be taken."""
+
+    def closes(self, channel: int) -> bool:
+        """Tell whether a channel is closing, so that what still comes for it is left out."""
+
+
+class _Content:
+    """A message of which more frames are to come."""
+
+    __slots__ = ("header_size", "left", "method", "parts")
+
+    def __init__(self, method: bytes) -> None:
+        self.method = method
+        self.parts: list[bytes] = []
+        self.header_size = 0
+        self.left = -1
+
+
+class Parser:
+    """Finds frames in chunks of one connection."""
+
+    def __init__(self, frame_max: int, max_body: int) -> None:
+        self.frame_max = frame_max
+        """What the client and we have agreed on; larger frames end the connection."""
+        self.max_body = max_body
+        self.buffered = 0
+        """How many bytes of unfinished messages are held."""
+        self.paused = False
+        """Whether nothing more is to be found for now; what comes meanwhile is kept."""
+        self._rest = b""
+        self._contents: dict[int, _Content] = {}
+
+    def forget(self, channel: int) -> None:
+        """Drop the unfinished message of a channel that is gone."""
+        content = self._contents.pop(channel, None)
+        if content is not None:
+            self.buffered -= sum(map(len, content.parts))
+
+    def feed(self, data: bytes, receiver: Receiver) -> None:
+        """Find the frames in the next chunk; raises `AmqpError` where it is none."""
+        if self._rest:
+            data = self._rest + data
+        if self.paused:
+            self._rest = data
+            return
+        end = len(data)
+        position = 0
+        unpack, unpack_content, most = _FRAME.unpack_from, _CONTENT.unpack_from, self.frame_max
+        contents = self._contents
+        while end - position >= _OVERHEAD:
+            kind, channel, size = unpack(data, position)
+            stop = position + size + _OVERHEAD
+            if stop > end:
+                if size > most:
+                    raise _too_large(channel, size, most)
+                if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
+                    raise AmqpError(
+                        ReplyCode.FRAME_ERROR, f"type {kind}, all octets = <<>>: {{frame_too_large}}"
+                    )
+                break
+            if size > most:
+                raise _too_large(channel, size, most)
+            if data[stop - 1] != _END:
+                raise AmqpError(ReplyCode.FRAME_ERROR, f"the frame of {size} bytes does not end with 206")
+            if kind == _METHOD:
+                if contents and channel in contents:
+                    raise _unexpected("a method", channel)
+                method = data[position + 7 : position + 11]
+                if method == _PUBLISH:
+                    if stop + 19 <= end:
+                        header_kind, header_channel, header_size, class_id, _, body = unpack_content(
+                            data, stop
+                        )
+                        after = stop + header_size + _OVERHEAD
+                        if (
+                            header_kind == _HEADER
+                            and header_channel == channel
+                            and class_id == _BASIC
+                            and 12 < header_size <= most
+                            and after <= end
+                            and data[after - 1] == _END
+                        ):
+                            if body:
+                                if after + 7 <= end:
+                                    body_kind, body_channel, body_size = unpack(data, after)
+                                    last = after + body_size + _OVERHEAD
+                                    if (
+                                        body_kind == _BODY
+                                        and body_size == body
+                                        and body_channel == channel
+                                        and last <= end
+                                        and body_size <= most
+                                        and data[last - 1] == _END
+                                    ):
+                                        receiver.publish(data[position:stop], data[stop:last], header_size)
+                                        position = last
+                                        continue
+                            else:
+                                receiver.publish(data[position:stop], data[stop:after], header_size)
+                                position = after
+                                continue
+                    if not receiver.closes(channel):
+                        contents[channel] = _Content(data[position:stop])
+                elif method == _ACKED and size == _ACK_SIZE:
+                    tag, multiple = _ACK.unpack_from(data, position + 11)
+                    receiver.acknowledge(channel, tag, multiple & 1)
+                else:
+                    receiver.method(channel, data[position + 7 : stop - 1])
+                    if self._is_paused():
+                        position = stop
+                        break
+                    most = self.frame_max  # the handshake may have raised it
+            elif kind == _HEARTBEAT:
+                if channel or size:
+                    raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat has no channel and no payload")
+            elif not receiver.closes(channel):
+                self._content(kind, channel, data[position:stop], receiver)
+            position = stop
+        self._rest = data[position:] if position < end else b""
+
+    def _is_paused(self) -> bool:
+        return self.paused
+
+    def _content(self, kind: int, channel: int, frame: bytes, receiver: Receiver) -> None:
+        content = self._contents.get(channel)
+        if kind not in (_HEADER, _BODY):
+            raise AmqpError(ReplyCode.FRAME_ERROR, f"there is no frame of type {kind}")
+        if content is None or (kind == _HEADER) != (content.left < 0):
+            raise _unexpected("a content header" if kind == _HEADER else "a content body", channel)
+        if kind == _HEADER:
+            self._header(content, frame)
+            if content.left > self.max_body:
+                self.forget(channel)
+                receiver.refuse(channel, _too_long(content.left, self.max_body))
+                return
+        else:
+            content.left -= len(frame) - _OVERHEAD
+            if content.left < 0:
+                raise AmqpError(ReplyCode.FRAME_ERROR, "the body is longer than its header says")
+        content.parts.append(frame)
+        self.buffered += len(frame)
+        if content.left == 0:
+            self.forget(channel)
+            receiver.publish(content.method, b"".join(content.parts), content.header_size)
+
+    def _header(self, content: _Content, frame: bytes) -> None:
+        size = len(frame) - _OVERHEAD
+        if size <= 12:
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, f"a content header of {size} bytes is too short")
+        class_id, body_size = int.from_bytes(frame[7:9], "big"), int.from_bytes(frame[11:19], "big")
+        if class_id != _BASIC:
+            raise AmqpError(
+                ReplyCode.UNEXPECTED_FRAME,
+                f"expected content header for class {_BASIC}, got one for class {class_id} instead",
+            )
+        content.header_size = size
+        content.left = body_size
+
+
+def _too_large(channel: int, size: int, most: int) -> AmqpError:
+    return AmqpError(ReplyCode.FRAME_ERROR, f"a frame of {size} bytes on channel {channel} exceeds {most}")
+
+
+def _too_long(size: int, most: int) -> AmqpError:
+    text = f"message size {size} is larger than configured max size {most}"
+    return AmqpError(ReplyCode.PRECONDITION_FAILED, text, _BASIC, 40)
+
+
+def _unexpected(what: str, channel: int) -> AmqpError:
+    return AmqpError(ReplyCode.UNEXPECTED_FRAME, f"{what} on channel {channel} came where it does not belong")
