@@ -37,6 +37,8 @@ def test_defaults(started: list[BrokerOptions]) -> None:
         BrokerOptions(
             data=Path("headwater-data"),
             kafka=("127.0.0.1", 9092),
+            amqp=("127.0.0.1", 5672),
+            amqp_asked=False,
             durability="sync",
             config={},
             advertise=None,
@@ -46,6 +48,7 @@ def test_defaults(started: list[BrokerOptions]) -> None:
 
 def test_every_option(started: list[BrokerOptions], tmp_path: Path) -> None:
     words = ["broker", "--data", str(tmp_path), "--kafka", "[::]:1234", "--advertise", "b.example:9092"]
+    words += ["--amqp", "[::]:1235"]
     words += ["--durability", "os", "-c", "num.partitions=4", "--config", "a=b=c"]
     words += ["--log-format", "json", "--log-level", "warning"]
     result = CliRunner().invoke(main, words)
@@ -54,6 +57,7 @@ def test_every_option(started: list[BrokerOptions], tmp_path: Path) -> None:
         BrokerOptions(
             data=tmp_path,
             kafka=("::", 1234),
+            amqp=("::", 1235),
             durability="os",
             config={"num.partitions": "4", "a": "b=c"},
             advertise=("b.example", 9092),
@@ -62,10 +66,16 @@ def test_every_option(started: list[BrokerOptions], tmp_path: Path) -> None:
     assert logging.getLogger().level == logging.WARNING
 
 
+def test_without_queues(started: list[BrokerOptions]) -> None:
+    assert CliRunner().invoke(main, ["broker", "--amqp", "none"]).exit_code == 0
+    assert [options.amqp for options in started] == [None]
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["--kafka", "9092"],
+        ["--amqp", "5672"],
         ["--advertise", "host"],
         ["--durability", "never"],
         ["-c", "num.partitions"],

@@ -40,12 +40,13 @@ class Up:
         self.directory = directory
         self.app = directory / "shop.py"
         self.app.write_text(APP)
-        self.http, self.kafka = free_port(), free_port()
+        self.http, self.kafka, self.amqp = free_port(), free_port(), free_port()
         self.process: subprocess.Popen[str] | None = None
 
     def command(self) -> list[str]:
         options = [f"--data={self.directory / 'data'}", f"--http=127.0.0.1:{self.http}", "--master=local[2]"]
-        return [HEADWATER, "up", str(self.app), *options, f"--kafka=127.0.0.1:{self.kafka}"]
+        options += [f"--kafka=127.0.0.1:{self.kafka}", f"--amqp=127.0.0.1:{self.amqp}"]
+        return [HEADWATER, "up", str(self.app), *options]
 
     def start(self) -> None:
         with (self.directory / "log").open("a") as log:
@@ -54,7 +55,8 @@ class Up:
             )
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
-        assert ready == f"ready http://127.0.0.1:{self.http}/ (Kafka at 127.0.0.1:{self.kafka})\n", self.log()
+        places = f"(Kafka at 127.0.0.1:{self.kafka}, AMQP at 127.0.0.1:{self.amqp})"
+        assert ready == f"ready http://127.0.0.1:{self.http}/ {places}\n", self.log()
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, and return the exit status."""

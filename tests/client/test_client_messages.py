@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headwater.client.errors import BadAnswer, BrokerError
 from headwater.client.fetch import parse_fetch_response
 from headwater.client.messages import decode_response, encode_request
-from headwater.client.partitioner import murmur2, partition_of
+from headwater.record.partitioner import murmur2, partition_of
 from headwater.wire.kafka.codec import decode_request
 from headwater.wire.kafka.errors import UnencodableAnswer
 from headwater.wire.kafka.fetch import FetchPartition, encode_fetch_response, parse_fetch

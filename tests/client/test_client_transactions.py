@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from headwater.client.cluster import EARLIEST, LATEST, Cluster
 from headwater.client.connection import Connection
 from headwater.client.errors import BrokerError, Unreachable
-from headwater.client.fetch import begin_fetch, committed_batches, end_fetch
+from headwater.client.fetch import begin_fetch, end_fetch
 from headwater.client.transactions import Fenced, TransactionalWriter, max_batch_bytes
 from headwater.core.urls import KafkaUrl
 from headwater.record.batch import batches
+from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch, encode_batch
 from headwater.testing.kafka import RealKafka
 from headwater.testing.process import BrokerProcess

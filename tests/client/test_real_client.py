@@ -20,9 +20,10 @@ from headwater.client import (
     UnknownTopic,
     Unreachable,
 )
-from headwater.client.fetch import begin_fetch, committed_batches, end_fetch
+from headwater.client.fetch import begin_fetch, end_fetch
 from headwater.client.produce import produce
 from headwater.core.urls import KafkaUrl
+from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch
 from headwater.testing.kafka import RealKafka
 from headwater.testing.process import BrokerProcess, free_port

@@ -49,6 +49,7 @@ def test_the_command_names_data_address_durability_and_settings(tmp_path: Path) 
         "broker",
         f"--data={tmp_path}",
         "--kafka=127.0.0.1:7",
+        "--amqp=none",
         "--durability=os",
         "-c",
         "num.partitions=4",

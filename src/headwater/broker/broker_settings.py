@@ -49,6 +49,42 @@ _OWN: Final = (
         between(1024),
     ),
     Setting(
+        "headwater.amqp.channel.max",
+        Kind.INT,
+        2047,
+        "The most channels of one AMQP connection.",
+        between(1, 65535),
+    ),
+    Setting(
+        "headwater.amqp.frame.max.bytes",
+        Kind.INT,
+        128 * 1024,
+        "The largest AMQP frame.",
+        between(4096, _MAX_INT),
+    ),
+    Setting(
+        "headwater.amqp.heartbeat.seconds",
+        Kind.INT,
+        60,
+        "The heartbeat that AMQP clients are offered; theirs counts. 0 is none.",
+        between(0, 65535),
+    ),
+    Setting(
+        "headwater.amqp.message.max.bytes",
+        Kind.INT,
+        128 * 1024 * 1024,
+        "The largest body of an AMQP message; a larger one closes its channel.",
+        between(1, 128 * 1024 * 1024),
+    ),
+    Setting(
+        "headwater.amqp.unfinished.max.bytes",
+        Kind.LONG,
+        256 * 1024 * 1024,
+        "The memory for AMQP messages that are arriving, or held back by a transaction, all clients together; "
+        "above it, the connection with the most of it is closed.",
+        between(1024 * 1024),
+    ),
+    Setting(
         "headwater.disk.reserve.bytes",
         Kind.LONG,
         -1,
@@ -194,6 +230,13 @@ _OWN: Final = (
         "The most memory for requests that are arriving, of all connections together; those beyond it wait. "
         "-1 is without limit.",
         between(-1),
+    ),
+    Setting(
+        "headwater.queue.memory.bytes",
+        Kind.LONG,
+        32 * 1024 * 1024,
+        "The memory that waiting AMQP messages may take, all queues together; the rest waits on disk.",
+        between(1024 * 1024),
     ),
     Setting(
         "quota.window.num",

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from headwater.cli.options import Address, Assignment
 from headwater.cli.shared_options import (
+    amqp_option,
     insecure_listen_option,
     kafka_option,
     log_format_option,
@@ -26,6 +28,7 @@ from headwater.cli.shared_options import (
     help="The directory of the log; it is made where it is missing.",
 )
 @kafka_option
+@amqp_option
 @click.option(
     "--advertise",
     type=Address(),
@@ -89,6 +92,7 @@ def broker_command(
     ctx: click.Context,
     data: Path,
     kafka: tuple[str, int],
+    amqp: tuple[str, int] | None,
     advertise: tuple[str, int] | None,
     auth: str,
     tls_cert: Path | None,
@@ -116,6 +120,8 @@ def broker_command(
     options = BrokerOptions(
         data=data,
         kafka=kafka,
+        amqp=amqp,
+        amqp_asked=ctx.get_parameter_source("amqp") is not ParameterSource.DEFAULT,
         durability=durability,
         config=dict(config),
         advertise=advertise,

@@ -30,6 +30,18 @@ class Address(click.ParamType[tuple[str, int]]):
         return host, int(port)
 
 
+class OptionalAddress(click.ParamType[tuple[str, int] | None]):
+    """A `HOST:PORT`, or `none`."""
+
+    name = "HOST:PORT|none"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int] | None:
+        """Return the host and the port, or None, or end with status 2."""
+        return None if value in (None, "none") else Address().convert(value, param, ctx)
+
+
 class Assignment(click.ParamType[tuple[str, str]]):
     """A `NAME=VALUE`; the value may hold further equals signs, or nothing."""
 

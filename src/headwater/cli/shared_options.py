@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headwater.cli.options import Address
+from headwater.cli.options import Address, OptionalAddress
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -51,6 +51,17 @@ def kafka_option(command: C) -> C:
         default="127.0.0.1:9092",
         show_default=True,
         help="The address to accept Kafka clients on.",
+    )(command)
+
+
+def amqp_option(command: C) -> C:
+    """Give a command the option `--amqp`."""
+    return click.option(
+        "--amqp",
+        type=OptionalAddress(),
+        default="127.0.0.1:5672",
+        show_default=True,
+        help="The address to accept AMQP 0-9-1 clients on, or none.",
     )(command)
 
 

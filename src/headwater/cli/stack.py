@@ -30,6 +30,8 @@ class StackOptions:
     data: Path
     kafka: tuple[str, int]
     http: tuple[str, int]
+    amqp: tuple[str, int] | None = None
+    """Where the broker serves queues; nowhere without it."""
     master: str = "local[*]"
     log_level: str = "info"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
@@ -60,8 +62,9 @@ def check(options: StackOptions) -> None:
 
         load(options.app)
         java_version()
-    for name, address in (("--kafka", options.kafka), ("--http", options.http)):
-        _refuse_if_taken(name, address)
+    for name, address in (("--kafka", options.kafka), ("--amqp", options.amqp), ("--http", options.http)):
+        if address is not None:
+            _refuse_if_taken(name, address)
 
 
 def _refuse_if_taken(option: str, address: tuple[str, int]) -> None:
@@ -73,7 +76,7 @@ def _refuse_if_taken(option: str, address: tuple[str, int]) -> None:
         except OSError as error:
             raise HeadwaterError(
                 f"{format_address(address)} cannot be listened on ({error.strerror}): stop what does, or give"
-                f" another address with {option}"
+                f" another address with {option}" + (", or --amqp none" if option == "--amqp" else "")
             ) from None
 
 
@@ -112,13 +115,17 @@ async def _start(supervisor: Supervisor, options: StackOptions) -> None:
     if options.app is not None:
         roles.append(_run(options))
     await supervisor.start(*roles)
-    sys.stdout.write(f"ready {options.page} (Kafka at {format_address(options.kafka)})\n")
+    places = f"Kafka at {format_address(options.kafka)}"
+    if options.amqp is not None:
+        places += f", AMQP at {format_address(options.amqp)}"
+    sys.stdout.write(f"ready {options.page} ({places})\n")
     sys.stdout.flush()
 
 
 def _broker(options: StackOptions) -> Role:
     command = [*_headwater("broker"), f"--data={options.data / 'broker'}"]
     command += [f"--kafka={format_address(options.kafka)}"]
+    command += [f"--amqp={'none' if options.amqp is None else format_address(options.amqp)}"]
     command += [f"--config={name}={value}" for name, value in options.broker_settings.items()]
     return Role("broker", command, stop_seconds=3.0)
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address
-from headwater.cli.shared_options import data_option, kafka_option, log_level_option, master_option
+from headwater.cli.shared_options import (
+    amqp_option,
+    data_option,
+    kafka_option,
+    log_level_option,
+    master_option,
+)
 
 
 @click.command("up")
@@ -19,6 +25,7 @@ from headwater.cli.shared_options import data_option, kafka_option, log_level_op
 )
 @data_option
 @kafka_option
+@amqp_option
 @click.option(
     "--http",
     type=Address(),
@@ -34,6 +41,7 @@ def up_command(
     app: Path | None,
     data: Path,
     kafka: tuple[str, int],
+    amqp: tuple[str, int] | None,
     http: tuple[str, int],
     master: str,
     log_level: str,
@@ -48,6 +56,8 @@ def up_command(
 
     from headwater.cli.stack import StackOptions, check, run_stack
 
-    options = StackOptions(app=app, data=data, kafka=kafka, http=http, master=master, log_level=log_level)
+    options = StackOptions(
+        app=app, data=data, kafka=kafka, amqp=amqp, http=http, master=master, log_level=log_level
+    )
     check(options)
     ctx.exit(asyncio.run(run_stack(options)))

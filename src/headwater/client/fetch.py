@@ -1,4 +1,4 @@
-"""Fetch: record batches as they lie in the log, and which of them a reader of committed data may see.
+"""Fetch: record batches as they lie in the log.
 
 Version 11 of the request has fixed layouts and names topics by name: Kafka 2.3 and all later ones have it.
 The answer's records stay where they were received; a fetch hands out views of that memory.
@@ -7,17 +7,15 @@ The answer's records stay where they were received; a fetch hands out views of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from headwater.client.connection import Connection
 from headwater.client.errors import BadAnswer, BrokerError
 from headwater.client.messages import encode_request, response_start
-from headwater.record.batch import Buffer, CorruptBatch, Header, batches
-from headwater.record.records import decode_batch
 from headwater.wire.kafka.versions import Api
 
-__all__ = ["Fetched", "begin_fetch", "committed_batches", "end_fetch", "is_abort", "parse_fetch_response"]
+__all__ = ["Fetched", "begin_fetch", "end_fetch", "parse_fetch_response"]
 
 _VERSION = 11
 _I16 = struct.Struct(">h")
@@ -26,7 +24,6 @@ _TOP = struct.Struct(">ihii")  # throttle, error, session id, count of topics
 _PARTITION = struct.Struct(">ihqqqi")  # index, error, high watermark, stable offset, start, count of aborted
 _ABORTED = struct.Struct(">qq")
 _REPLICA_AND_SIZE = struct.Struct(">ii")
-_MARKER_KEY = struct.Struct(">hh")
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -122,31 +119,3 @@ def _parse(answer: memoryview, position: int) -> dict[Place, Fetched]:
             found[topic, index] = Fetched(code, high, stable, start, aborted, answer[position:end])
             position = end
     return found
-
-
-def committed_batches(records: Buffer, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Header]]:
-    """Yield (position, header) of each whole batch that holds committed records.
-
-    An aborted transaction's batches go from its first offset to its abort marker, which lies in the log
-    where the transaction ended; control batches are never a reader's.
-    """
-    begun = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
-    aborting: set[int] = set()
-    for position, header in batches(records):
-        while begun and begun[-1][1] <= header.last_offset:
-            aborting.add(begun.pop()[0])
-        if header.is_control:
-            if header.producer_id in aborting and is_abort(records, position):
-                aborting.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in aborting):
-            yield position, header
-
-
-def is_abort(records: Buffer, position: int) -> bool:
-    """Tell whether the control batch at `position` is an abort marker."""
-    for record in decode_batch(records, position):
-        if record.key is None or len(record.key) < _MARKER_KEY.size:
-            raise CorruptBatch("a control record has no type")
-        _, kind = _MARKER_KEY.unpack_from(record.key)
-        return bool(kind == 0)
-    return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.client.cluster import Cluster, check
-from headwater.client.partitioner import partition_of
+from headwater.record.partitioner import partition_of
 from headwater.record.records import Record, encode_batch
 from headwater.wire.kafka.versions import Api
 

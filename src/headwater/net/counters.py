@@ -18,6 +18,13 @@ class Counters:
         "connections_refused",
         "errors",
         "fetch_seconds",
+        "messages_confirmed",
+        "messages_delivered",
+        "messages_given_back",
+        "messages_published",
+        "messages_refused",
+        "messages_returned",
+        "messages_to_acknowledge",
         "produce_seconds",
         "record_bytes_in",
         "record_bytes_out",
@@ -38,5 +45,14 @@ class Counters:
         self.connections_opened = 0
         self.connections_refused = 0
         """Closed by the broker, for what the client sent or because there were too many."""
+        self.messages_published = 0
+        self.messages_delivered = 0
+        self.messages_to_acknowledge = 0
+        """Of those delivered; less what was given back, and what clients still hold, they are acknowledged."""
+        self.messages_given_back = 0
+        """Rejected, or delivered to a client that went away."""
+        self.messages_confirmed = 0
+        self.messages_refused = 0
+        self.messages_returned = 0
         self.produce_seconds = Histogram()
         self.fetch_seconds = Histogram()

@@ -32,6 +32,8 @@ def exposition(node: Node, listener: KafkaListener, loop_lag: Histogram) -> byte
     _overload(page, node, listener)
     _logs(page, node)
     _groups(page, node)
+    if node.serves_queues:
+        _queues(page, node)
     page.histogram(
         "headwater_sync_round_seconds",
         "How long a round of syncs took, from its start until those who waited were told.",
@@ -172,6 +174,66 @@ def _groups(page: Page, node: Node) -> None:
             samples.append((labels, max(log.high_watermark - committed.offset, 0)))
     page.family(
         "headwater_group_lag", "gauge", "Records of a partition that a group has not committed yet.", samples
+    )
+
+
+def _queues(page: Page, node: Node) -> None:
+    service, counters = node.queue_service, node.counters
+    channels = [channel for connection in service.connections for channel in connection.channels.values()]
+    held = sum(len(channel.unacked) for channel in channels)
+    page.gauge("headwater_amqp_connections", "Connections of AMQP clients.", len(service.connections))
+    page.gauge("headwater_amqp_channels", "Channels of AMQP clients.", len(channels))
+    for name, text, count in (
+        (
+            "headwater_messages_published_total",
+            "Messages that AMQP clients published.",
+            counters.messages_published,
+        ),
+        (
+            "headwater_messages_confirmed_total",
+            "Messages that publishers were told are taken.",
+            counters.messages_confirmed,
+        ),
+        (
+            "headwater_messages_refused_total",
+            "Messages that publishers were told are not taken.",
+            counters.messages_refused,
+        ),
+        (
+            "headwater_messages_returned_total",
+            "Messages returned to their publishers: no queue was bound for them.",
+            counters.messages_returned,
+        ),
+        (
+            "headwater_messages_delivered_total",
+            "Messages delivered to AMQP clients.",
+            counters.messages_delivered,
+        ),
+        (
+            "headwater_messages_acknowledged_total",
+            "Messages that AMQP clients acknowledged.",
+            counters.messages_to_acknowledge - counters.messages_given_back - held,
+        ),
+        (
+            "headwater_messages_given_back_total",
+            "Messages that clients rejected, or had not acknowledged when they went.",
+            counters.messages_given_back,
+        ),
+    ):
+        page.counter(name, text, count)
+    queues = service.queues.values()
+    page.gauge("headwater_queues", "Queues.", len(queues))
+    page.gauge("headwater_queue_messages_ready", "Messages that wait in queues.", sum(map(len, queues)))
+    page.gauge(
+        "headwater_queue_messages_unacknowledged",
+        "Messages delivered and not acknowledged.",
+        sum(queue.unacked for queue in queues),
+    )
+    page.gauge("headwater_queue_memory_bytes", "Memory of messages that wait in queues.", service.budget.used)
+    page.gauge(
+        "headwater_delayed_messages",
+        "Messages that wait for their time in delayed exchanges.",
+        len(service.delayed),
     )
 
 

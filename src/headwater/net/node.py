@@ -13,7 +13,7 @@ import random
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headwater.broker.access.users import Users
 from headwater.broker.broker_settings import BROKER_SETTINGS
@@ -50,6 +50,9 @@ from headwater.net.log_limit import LogLimit
 from headwater.net.state_log import Replay, StateLog, next_sync
 from headwater.net.upkeep import Upkeep
 
+if TYPE_CHECKING:
+    from headwater.net.amqp.service import QueueService
+
 logger = logging.getLogger(__name__)
 
 GROUPS_TOPIC = "__consumer_offsets"
@@ -61,7 +64,9 @@ _UPKEEP_SECONDS = 60.0
 class Node:
     """One broker."""
 
-    def __init__(self, data: Path, clock: Clock, config: Mapping[str, str], *, synced: bool) -> None:
+    def __init__(
+        self, data: Path, clock: Clock, config: Mapping[str, str], *, synced: bool, queues: bool = False
+    ) -> None:
         self.clock = clock
         self.settings: dict[str, Value] = SETTINGS.resolve(config)
         self.node_id = self.number("node.id")
@@ -94,7 +99,25 @@ class Node:
         self._transaction_log: StateLog | None = None
         self._upkeep: asyncio.TimerHandle | None = None
         self.upkeep = Upkeep(self)
+        self._queue_service = self._make_queue_service() if queues else None
         self._opened = False
+
+    def _make_queue_service(self) -> QueueService:
+        # A broker without queues does not load what they need.
+        from headwater.net.amqp.service import QueueService
+
+        return QueueService(self)
+
+    @property
+    def queue_service(self) -> QueueService:
+        """The queues, of a broker that serves any."""
+        assert self._queue_service is not None, "the broker serves queues"
+        return self._queue_service
+
+    @property
+    def serves_queues(self) -> bool:
+        """Whether the broker serves queues."""
+        return self._queue_service is not None
 
     @property
     def cluster_id(self) -> str:
@@ -140,6 +163,8 @@ class Node:
         self._opened = True
         self._group_log = self._state_log(GROUPS_TOPIC, self.groups.replay)
         self._transaction_log = self._state_log(TRANSACTIONS_TOPIC, self.transactions.replay)
+        if self._queue_service is not None:
+            self._queue_service.open()
 
     def _state_log(self, topic: str, replay: Replay) -> StateLog:
         log = self.logs.get(topic, 0)
@@ -165,6 +190,8 @@ class Node:
         if self._upkeep is not None:
             self._upkeep.cancel()
         await self.upkeep.stop()
+        if self._opened and self._queue_service is not None:
+            self._queue_service.close()
         if self._opened and self._group_log is not None:
             await next_sync(self.commit)
         self.commit.close()
@@ -181,6 +208,11 @@ class Node:
         doomed = self.logs.take_doomed()
         await self._metadata.durable(self.commit)
         self._sweep(doomed)
+
+    def append_topics(self, records: Sequence[StateRecord]) -> None:
+        """Append to the metadata log and take effect at once; the next sync makes it durable."""
+        self._metadata.append(records)
+        self.commit.add(self._metadata.log)
 
     async def commit_groups(self, records: Sequence[StateRecord]) -> None:
         """Append to the consumer offsets, take effect at once, and return when it is on disk."""
@@ -227,6 +259,8 @@ class Node:
                 self.logs.delete_topic(topic.name, topic.id, topic.partitions)
                 self.groups.topics_changed()
                 self._forget_offsets(topic.name)
+        if self._queue_service is not None and not isinstance(effect, ConfigChanged | BrokerConfigChanged):
+            self._queue_service.bridge.topics_changed(effect.topic.name)
 
     def _open(self, name: str, partitions: range) -> None:
         topic = self.topics.by_name[name]

@@ -10,7 +10,9 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -20,6 +22,10 @@ from headwater.net.access import AccessOptions
 from headwater.net.kafka.listener import KafkaListener
 from headwater.net.metrics import MetricsServer
 from headwater.net.node import Node
+from headwater.net.tls import ServerTls
+
+if TYPE_CHECKING:
+    from headwater.net.amqp.listener import AmqpListener
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +38,9 @@ class BrokerOptions:
 
     data: Path
     kafka: tuple[str, int] = ("127.0.0.1", 9092)
+    amqp: tuple[str, int] | None = None
+    amqp_asked: bool = True
+    """Whether the address was asked for by name: else there is no AMQP where passwords would go in clear text."""
     durability: str = "sync"
     config: dict[str, str] = field(default_factory=dict)
     advertise: tuple[str, int] | None = None
@@ -42,6 +51,8 @@ class BrokerOptions:
 def run_broker(options: BrokerOptions) -> int:
     """Run a broker until SIGTERM or SIGINT, and return the process's exit status."""
     options.access.check(options.kafka[0])
+    if options.amqp is not None:
+        options.access.check(options.amqp[0])
     _allow_open_files()
     return uvloop.run(_serve(options))
 
@@ -52,14 +63,15 @@ async def _serve(options: BrokerOptions) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = Node(options.data, SystemClock(), options.config, synced=options.durability == "sync")
+    queues = _serves_queues(options)
+    node = Node(
+        options.data, SystemClock(), options.config, synced=options.durability == "sync", queues=queues
+    )
     try:
         opening = time.monotonic()
         node.open()
         node.recovery_seconds = time.monotonic() - opening
         listener = KafkaListener(node, options.access)
-        if listener.tls is not None:
-            loop.add_signal_handler(signal.SIGHUP, listener.tls.reload)
         if options.access.sasl and not node.users.by_name:
             logger.warning("nobody can authenticate yet: stop the broker and run `headwater users add`")
         host, port = options.kafka
@@ -70,22 +82,64 @@ async def _serve(options: BrokerOptions) -> int:
                 f"cannot listen on {host}:{port} for Kafka clients: {error.strerror}"
             ) from error
         node.host, node.port = options.advertise or (host, port)
+        queue_listener = await _start_amqp(options, node) if queues else None
+        _reload_on_hangup([listener.tls, queue_listener[0].tls if queue_listener else None], loop)
         monitoring = await _start_metrics(options, node, listener)
         node.start()
         # What start-up made stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         logger.info("opened %s in %.0f ms", options.data, 1000 * (time.monotonic() - started))
-        sys.stdout.write(f"ready kafka={host}:{port} data={options.data} durability={options.durability}\n")
+        places = f"kafka={host}:{port}" + (f" amqp={queue_listener[1]}" if queue_listener else "")
+        sys.stdout.write(f"ready {places} data={options.data} durability={options.durability}\n")
         sys.stdout.flush()
         await stop.wait()
         logger.info("stopping")
         await listener.stop()
+        if queue_listener is not None:
+            await queue_listener[0].stop()
         if monitoring is not None:
             monitoring.stop()
     finally:
         await node.close()
     return 0
+
+
+def _reload_on_hangup(certificates: list[ServerTls | None], loop: asyncio.AbstractEventLoop) -> None:
+    used = [tls for tls in certificates if tls is not None]
+
+    def reload() -> None:
+        for tls in used:
+            tls.reload()
+
+    if used:
+        loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def _serves_queues(options: BrokerOptions) -> bool:
+    access = options.access
+    if options.amqp is None:
+        return False
+    if access.sasl and not (access.encrypted or access.plain_without_tls) and not options.amqp_asked:
+        logger.warning("no AMQP: its passwords would go in clear text without --tls-cert")
+        return False
+    return True
+
+
+async def _start_amqp(options: BrokerOptions, node: Node) -> tuple[AmqpListener, str]:
+    from headwater.net.amqp.listener import AmqpListener
+
+    assert options.amqp is not None, "somewhere to listen was given"
+    listener = AmqpListener(node, options.access, version("headwater"))
+    host, port = options.amqp
+    try:
+        port = await listener.start(host, port)
+    except OSError as error:
+        raise HeadwaterError(
+            f"cannot listen on {host}:{port} for AMQP clients: {error.strerror}; "
+            "give another address with --amqp, or --amqp none"
+        ) from error
+    return listener, f"{host}:{port}"
 
 
 def _allow_open_files() -> None:

@@ -56,6 +56,7 @@ class BrokerProcess:
         data: Path,
         *,
         port: int | None = None,
+        amqp: bool = False,
         durability: str | None = None,
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = (),
@@ -64,6 +65,7 @@ class BrokerProcess:
         self.data = data
         self.host = "127.0.0.1"
         self.port = port or free_port()
+        self.amqp_port = free_port() if amqp else None
         self.durability = durability
         self.settings = dict(settings or {})
         self.options = options
@@ -92,6 +94,7 @@ class BrokerProcess:
             "broker",
             f"--data={self.data}",
             f"--kafka={self.bootstrap}",
+            "--amqp=" + ("none" if self.amqp_port is None else f"{self.host}:{self.amqp_port}"),
             *([f"--durability={self.durability}"] if self.durability else []),
             *settings,
             *self.options,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headwater.client.cluster import EARLIEST, LATEST, Cluster
-from headwater.client.fetch import begin_fetch, committed_batches, end_fetch
+from headwater.client.fetch import begin_fetch, end_fetch
 from headwater.core.urls import KafkaUrl
+from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.client.partitioner import partition_of
 from headwater.pipeline.sinks.encode import BatchEncoder, EncodingError, Finished, warm
 from headwater.pipeline.sinks.kernel import append, choose_partitions
 from headwater.record.batch import HEADER_SIZE, read_header
 from headwater.record.codecs import Codec
+from headwater.record.partitioner import partition_of
 from headwater.record.records import Record, decode_batch
 
 pytestmark = pytest.mark.real  # compiles a kernel

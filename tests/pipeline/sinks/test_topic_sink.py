@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.client.cluster import Cluster
-from headwater.client.partitioner import partition_of
 from headwater.client.transactions import TransactionalWriter
 from headwater.pipeline.sinks import SinkError, start_topic
 from headwater.pipeline.sinks.spill import Handed, Spill, directory_of
 from headwater.pipeline.sinks.topic import epochs_group
+from headwater.record.partitioner import partition_of
 from headwater.record.records import Record
 from headwater.testing.process import BrokerProcess
 

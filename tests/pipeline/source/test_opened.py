@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.client.fetch import committed_batches
 from headwater.pipeline.source import kernel
 from headwater.pipeline.source.opened import OpenedFetch, headers_of
 from headwater.record.batch import (
@@ -20,6 +19,7 @@ from headwater.record.batch import (
     write_header,
 )
 from headwater.record.codecs import Codec
+from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch, encode_batch
 
 pytestmark = pytest.mark.real  # the kernels are compiled at the first use

@@ -179,7 +179,7 @@ def test_a_malformed_table_names_the_method_it_stands_in() -> None:
     declared = payload(encode_method(1, make(commands.Queue.Declare, queue="q", arguments={"k": "value"})))
     with pytest.raises(AmqpError, match="malformed table") as refused:
         decode_method(declared[:-1])
-    assert refused.value.code is ReplyCode.SYNTAX_ERROR
+    assert refused.value.code is ReplyCode.FRAME_ERROR
     assert (refused.value.class_id, refused.value.method_id) == (50, 10)
 
 

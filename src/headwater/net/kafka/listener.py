@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.net.access import AccessOptions
+from headwater.net.admission import Admission
 from headwater.net.kafka.api import Request
 from headwater.net.kafka.connection import RECEIVE_SIZE, KafkaConnection, Slot
 from headwater.net.kafka.handlers import HANDLERS
@@ -47,13 +47,10 @@ class KafkaListener:
         self.max_before = node.number("sasl.server.max.receive.size")
         self.failure_delay = node.number("connection.failed.authentication.delay.ms") / 1000
         self.tls = self._load_tls()
-        self._connections: set[KafkaConnection] = set()
-        self._by_host: Counter[str] = Counter()
+        self._admission = Admission[KafkaConnection](node, logger)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._tls_server: TlsServer | None = None
-        # In the order they came, so that the first ones are those whose time is up first.
-        self._strangers: dict[KafkaConnection, int] = {}
         self._idle_check: asyncio.TimerHandle | None = None
         self._stranger_check: asyncio.TimerHandle | None = None
 
@@ -64,9 +61,10 @@ class KafkaListener:
                 self.tls,
                 lambda: KafkaConnection(self),
                 seconds=self.node.number("headwater.authentication.timeout.ms") / 1000,
-                refuse=self._refusal,
-                report=self._report,
+                refuse=self._admission.refusal,
+                report=self._admission.report,
             )
+            self._admission.tls_server = self._tls_server
             chosen = await self._tls_server.start(host, port, _BACKLOG)
         else:
             self._server = await self.node.loop.create_server(
@@ -93,7 +91,7 @@ class KafkaListener:
             self._server.close()
         if self._tls_server is not None:
             await self._tls_server.stop()
-        for connection in list(self._connections):
+        for connection in list(self._admission.connections):
             connection.close()
         await asyncio.sleep(0)
         for task in list(self._tasks):
@@ -102,13 +100,7 @@ class KafkaListener:
 
     def opened(self, connection: KafkaConnection) -> None:
         """Count a connection in, or refuse it."""
-        # Over TLS a connection was asked for before its handshake.
-        refusal = self._refusal(connection.peer) if self._tls_server is None else None
-        self._connections.add(connection)
-        self._by_host[connection.peer] += 1
-        self.node.counters.connections_opened += 1
-        if self.access.sasl:
-            self._strangers[connection] = connection.active_ms
+        refusal = self._admission.enter(connection, stranger=self.access.sasl)
         if self.access.tls_client_ca is not None:
             connection.user = connection.certificate_name()
         if refusal is not None:
@@ -119,41 +111,18 @@ class KafkaListener:
                 reason = "its address opens connections faster than its quota connection_creation_rate"
                 connection.dismiss(reason, None, wait_ms / 1000)
 
-    def _refusal(self, peer: str) -> str | None:
-        """Return why one more connection from an address is too many, or None."""
-        shaking = Counter[str]() if self._tls_server is None else self._tls_server.shaking
-        unauthenticated = len(self._strangers) + shaking.total()
-        for name, count in (
-            ("max.connections", len(self._connections) + shaking.total()),
-            ("max.connections.per.ip", self._by_host[peer] + shaking[peer]),
-            ("headwater.max.unauthenticated.connections", unauthenticated),
-        ):
-            if count >= self.node.number(name):
-                return f"there are more connections than {name}={self.node.number(name)}"
-        return None
-
-    def _report(self, peer: str, reason: str) -> None:
-        self.node.counters.connections_refused += 1
-        self.node.log_limit.log(
-            logger, logging.WARNING, peer, "closed the connection from %s: %s", peer, reason, reason=reason
-        )
-
     def admitted(self, connection: KafkaConnection) -> None:
         """Know that a client has authenticated."""
-        self._strangers.pop(connection, None)
+        self._admission.admitted(connection)
 
     @property
     def connections(self) -> int:
         """How many connections there are."""
-        return len(self._connections)
+        return len(self._admission.connections)
 
     def closed(self, connection: KafkaConnection) -> None:
         """Count a connection out."""
-        self._connections.discard(connection)
-        self._strangers.pop(connection, None)
-        self._by_host[connection.peer] -= 1
-        if not self._by_host[connection.peer]:
-            del self._by_host[connection.peer]
+        self._admission.leave(connection)
 
     def spawn(
         self, connection: KafkaConnection, slot: Slot, header: RequestHeader, request: Request, message: Any
@@ -199,11 +168,7 @@ class KafkaListener:
 
     def _close_slow(self) -> None:
         self._stranger_check = self.node.loop.call_later(_STRANGER_CHECK_SECONDS, self._close_slow)
-        before = self.node.clock.monotonic_ms() - self.node.number("headwater.authentication.timeout.ms")
-        for connection, since in list(self._strangers.items()):
-            if since > before:
-                break
-            del self._strangers[connection]
+        for connection in self._admission.take_overdue():
             connection.close("it did not authenticate in time (headwater.authentication.timeout.ms)")
 
     def _close_idle(self) -> None:
@@ -212,7 +177,7 @@ class KafkaListener:
         if limit_ms < 0:
             return
         before = self.node.clock.monotonic_ms() - limit_ms
-        for connection in list(self._connections):
+        for connection in list(self._admission.connections):
             if connection.active_ms < before:
                 connection.close()
 

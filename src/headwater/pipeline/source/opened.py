@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.client.fetch import committed_batches
 from headwater.pipeline.source import kernel
 from headwater.record.batch import CODEC_MASK, CONTROL, HEADER_SIZE, CorruptBatch, checksum, read_header
 from headwater.record.codecs import Codec, decompress
+from headwater.record.committed import committed_batches
 from headwater.record.records import MAX_DECOMPRESSED, decode_varint
 
 __all__ = ["OpenedFetch", "Records", "headers_of"]

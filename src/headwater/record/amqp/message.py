@@ -93,14 +93,7 @@ class Message:
 
     def body(self) -> bytes:
         """Return the body, put together from its frames."""
-        frames = self.frames
-        position = FRAME_OVERHEAD + int.from_bytes(frames[3:7], "big")
-        parts = []
-        while position < len(frames):
-            size = int.from_bytes(frames[position + 3 : position + 7], "big")
-            parts.append(frames[position + 7 : position + 7 + size])
-            position += size + FRAME_OVERHEAD
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return body_of(self.frames)
 
     def frames_for(self, channel: int, frame_max: int) -> bytes:
         """Return the content frames for a channel, none of them longer than `frame_max`."""
@@ -139,16 +132,39 @@ def pack_frames(channel: int, raw_properties: bytes, body: bytes, frame_max: int
     return b"".join(parts)
 
 
+def repacked(frames: bytes, frame_max: int) -> bytes:
+    """Return content frames with the body in as few as go."""
+    header_end = FRAME_OVERHEAD + int.from_bytes(frames[3:7], "big")
+    channel = int.from_bytes(frames[1:3], "big")
+    return pack_frames(channel, frames[PROPERTIES_AT : header_end - 1], body_of(frames), frame_max)
+
+
+def body_of(frames: bytes) -> bytes:
+    """Return the body that content frames carry."""
+    position = FRAME_OVERHEAD + int.from_bytes(frames[3:7], "big")
+    parts = []
+    while position < len(frames):
+        size = int.from_bytes(frames[position + 3 : position + 7], "big")
+        parts.append(frames[position + 7 : position + 7 + size])
+        position += size + FRAME_OVERHEAD
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def pack_message(address: bytes, properties: Properties, body: bytes, channel: int = 1) -> Message:
     """Return a message that nobody has published yet."""
     raw = properties.encode()
     return Message(address, pack_frames(channel, raw, body, _PACKED_FRAME), known_facts(raw), len(body))
 
 
-def decode_value(value: bytes) -> Message:
-    """Return the message in the value of a record of a queue's log."""
+def decode_value(value: bytes, addresses: dict[bytes, bytes] | None = None) -> Message:
+    """Return the message in the value of a record of a queue's log; its address is one of `addresses`."""
     end = 1 + value[0]
     end += 1 + value[end]
     frames = value[end:]
-    raw = frames[PROPERTIES_AT : 7 + int.from_bytes(frames[3:7], "big")]
-    return Message(value[:end], frames, known_facts(raw), int.from_bytes(frames[11:19], "big"))
+    address = value[:end]
+    if addresses is not None:
+        address = addresses.setdefault(address, address)
+    size = int.from_bytes(frames[3:7], "big")
+    return Message(
+        address, frames, known_facts(frames[PROPERTIES_AT : 7 + size]), int.from_bytes(frames[11:19], "big")
+    )

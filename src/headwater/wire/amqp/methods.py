@@ -108,7 +108,7 @@ def decode_method(payload: bytes | memoryview) -> Frame:
     """Read the payload of a method frame.
 
     Raises `AmqpError` for a class (COMMAND_INVALID) or method (NOT_IMPLEMENTED) that does not exist, and for
-    fields that are not the method's (FRAME_ERROR, or SYNTAX_ERROR inside a table).
+    fields that are not the method's (FRAME_ERROR).
     """
     data = bytes(payload)
     if len(data) < _INDEX.size:
@@ -121,7 +121,7 @@ def decode_method(payload: bytes | memoryview) -> Frame:
     try:
         _read_fields(made, data)
     except AmqpError as error:
-        raise AmqpError(error.code, error.text, index >> 16, index & 0xFFFF) from error
+        raise AmqpError(ReplyCode.FRAME_ERROR, error.text, index >> 16, index & 0xFFFF) from error
     return made
 
 

@@ -14,19 +14,24 @@ import struct
 from typing import Protocol
 
 from headwater.core.amqp import AmqpError, ReplyCode
+from headwater.record.amqp.message import repacked
+from headwater.wire.amqp.errors import bad_frame, content_header_error, unexpected_frame
 
 __all__ = ["Parser", "Receiver"]
 
 _FRAME = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">BHIHHQ")
 _ACK = struct.Struct(">QB")
-_METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
+_METHOD, _HEADER, _BODY, _HEARTBEAT = _KINDS = 1, 2, 3, 8
 _END = 0xCE
 _PUBLISH = b"\x00\x3c\x00\x28"
 _ACKED = b"\x00\x3c\x00\x50"
 _ACK_SIZE = 13
 _BASIC = 60
 _OVERHEAD = 8
+_PART = 64
+"""What a frame that is held takes in memory besides its bytes."""
+_ONE_BODY = 2
 
 
 class Receiver(Protocol):
@@ -68,7 +73,7 @@ class Parser:
         """What the client and we have agreed on; larger frames end the connection."""
         self.max_body = max_body
         self.buffered = 0
-        """How many bytes of unfinished messages are held."""
+        """How many bytes of memory unfinished messages take, about."""
         self.paused = False
         """Whether nothing more is to be found for now; what comes meanwhile is kept."""
         self._rest = b""
@@ -78,7 +83,7 @@ class Parser:
         """Drop the unfinished message of a channel that is gone."""
         content = self._contents.pop(channel, None)
         if content is not None:
-            self.buffered -= sum(map(len, content.parts))
+            self.buffered -= sum(len(part) + _PART for part in content.parts)
 
     def feed(self, data: bytes, receiver: Receiver) -> None:
         """Find the frames in the next chunk; raises `AmqpError` where it is none."""
@@ -96,23 +101,21 @@ class Parser:
             stop = position + size + _OVERHEAD
             if stop > end:
                 if size > most:
-                    raise _too_large(channel, size, most)
-                if kind not in (_METHOD, _HEADER, _BODY, _HEARTBEAT):
-                    raise AmqpError(
-                        ReplyCode.FRAME_ERROR, f"type {kind}, all octets = <<>>: {{frame_too_large}}"
-                    )
+                    raise bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
+                if kind not in _KINDS:
+                    raise bad_frame(kind, data[position + 7 :], "there is no such type")
                 break
             if size > most:
-                raise _too_large(channel, size, most)
+                raise bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
             if data[stop - 1] != _END:
-                raise AmqpError(ReplyCode.FRAME_ERROR, f"the frame of {size} bytes does not end with 206")
+                raise bad_frame(kind, data[position + 7 : stop], "it does not end with 206")
             if kind == _METHOD:
                 if contents and channel in contents:
-                    raise _unexpected("a method", channel)
+                    raise unexpected_frame(kind, data[position + 7 : stop - 1])
                 method = data[position + 7 : position + 11]
                 if method == _PUBLISH:
                     if stop + 19 <= end:
-                        header_kind, header_channel, header_size, class_id, _, body = unpack_content(
+                        header_kind, header_channel, header_size, class_id, weight, body = unpack_content(
                             data, stop
                         )
                         after = stop + header_size + _OVERHEAD
@@ -120,6 +123,7 @@ class Parser:
                             header_kind == _HEADER
                             and header_channel == channel
                             and class_id == _BASIC
+                            and weight == 0
                             and 12 < header_size <= most
                             and after <= end
                             and data[after - 1] == _END
@@ -156,7 +160,9 @@ class Parser:
                     most = self.frame_max  # the handshake may have raised it
             elif kind == _HEARTBEAT:
                 if channel or size:
-                    raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat has no channel and no payload")
+                    raise bad_frame(
+                        kind, data[position + 7 : stop - 1], "a heartbeat has no channel and no payload"
+                    )
             elif not receiver.closes(channel):
                 self._content(kind, channel, data[position:stop], receiver)
             position = stop
@@ -168,9 +174,9 @@ class Parser:
     def _content(self, kind: int, channel: int, frame: bytes, receiver: Receiver) -> None:
         content = self._contents.get(channel)
         if kind not in (_HEADER, _BODY):
-            raise AmqpError(ReplyCode.FRAME_ERROR, f"there is no frame of type {kind}")
+            raise bad_frame(kind, frame[7:-1], "there is no such type")
         if content is None or (kind == _HEADER) != (content.left < 0):
-            raise _unexpected("a content header" if kind == _HEADER else "a content body", channel)
+            raise unexpected_frame(kind, frame[7:-1])
         if kind == _HEADER:
             self._header(content, frame)
             if content.left > self.max_body:
@@ -182,33 +188,26 @@ class Parser:
             if content.left < 0:
                 raise AmqpError(ReplyCode.FRAME_ERROR, "the body is longer than its header says")
         content.parts.append(frame)
-        self.buffered += len(frame)
+        self.buffered += len(frame) + _PART
         if content.left == 0:
             self.forget(channel)
-            receiver.publish(content.method, b"".join(content.parts), content.header_size)
+            frames = b"".join(content.parts)
+            if len(content.parts) > _ONE_BODY:
+                # A body in more frames than it needs would be stored and sent in as many.
+                frames = repacked(frames, self.frame_max)
+            receiver.publish(content.method, frames, content.header_size)
 
     def _header(self, content: _Content, frame: bytes) -> None:
         size = len(frame) - _OVERHEAD
         if size <= 12:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, f"a content header of {size} bytes is too short")
-        class_id, body_size = int.from_bytes(frame[7:9], "big"), int.from_bytes(frame[11:19], "big")
-        if class_id != _BASIC:
-            raise AmqpError(
-                ReplyCode.UNEXPECTED_FRAME,
-                f"expected content header for class {_BASIC}, got one for class {class_id} instead",
-            )
+        error = content_header_error(int.from_bytes(frame[7:9], "big"), int.from_bytes(frame[9:11], "big"))
+        if error is not None:
+            raise error
         content.header_size = size
-        content.left = body_size
-
-
-def _too_large(channel: int, size: int, most: int) -> AmqpError:
-    return AmqpError(ReplyCode.FRAME_ERROR, f"a frame of {size} bytes on channel {channel} exceeds {most}")
+        content.left = int.from_bytes(frame[11:19], "big")
 
 
 def _too_long(size: int, most: int) -> AmqpError:
     text = f"message size {size} is larger than configured max size {most}"
     return AmqpError(ReplyCode.PRECONDITION_FAILED, text, _BASIC, 40)
-
-
-def _unexpected(what: str, channel: int) -> AmqpError:
-    return AmqpError(ReplyCode.UNEXPECTED_FRAME, f"{what} on channel {channel} came where it does not belong")

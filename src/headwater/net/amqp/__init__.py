@@ -1,0 +1,1 @@
+"""The AMQP listener: connections, channels, and the disk behind queues."""

@@ -1,0 +1,510 @@
+"""An AMQP connection: bytes in, frames to channels, bytes out, once a turn.
+
+What is sent gathers here and is written at the end of a turn. A client that reads too slowly is `choked`:
+its consumers get nothing more until it has caught up, and it costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from pamqp import commands
+
+from headwater.core.amqp import AmqpError, ReplyCode
+from headwater.net.amqp.channel import Channel
+from headwater.net.amqp.methods import HANDLERS
+from headwater.net.amqp.publishing import Publishing, Target
+from headwater.record.amqp.message import Message
+from headwater.wire.amqp.constants import CHANNEL_OPEN, FRAME_MIN_SIZE, HEARTBEAT_FRAME
+from headwater.wire.amqp.handshake import Credentials, Handshake, Stage
+from headwater.wire.amqp.methods import decode_method, encode_close, encode_method, make
+from headwater.wire.amqp.parser import Parser
+
+if TYPE_CHECKING:
+    from headwater.net.amqp.listener import AmqpListener
+
+__all__ = ["AmqpConnection"]
+
+logger = logging.getLogger(__name__)
+
+_HEADER_BYTES = 8
+_WRITE_HIGH = 128 * 1024
+_WRITE_LOW = 32 * 1024
+_GATHERED = 96 * 1024
+_CLOSE_SECONDS = 5.0
+
+
+class AmqpConnection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, listener: AmqpListener) -> None:
+        self.listener = listener
+        self.node = listener.node
+        self.service = listener.node.queue_service
+        self.number = listener.next_number()
+        self.vhost = "/"
+        self.user = ""
+        self.peer = ""
+        self.active_ms = 0
+        self.frame_max = FRAME_MIN_SIZE
+        self.channel_max = 0
+        self.heartbeat = 0
+        self.channels: dict[int, Channel] = {}
+        self.choked = False
+        self.blocked = False
+        """Whether the client was told that it had better not publish."""
+        self.publishes = False
+        self.handshake = Handshake(listener.properties, listener.mechanisms, listener.tuning)
+        self._parser = Parser(FRAME_MIN_SIZE, listener.max_body)
+        self._publishing = Publishing(self)
+        self._first = b""
+        self._out: list[bytes] = []
+        self._gathered = 0
+        self._held = False
+        self.held_back = 0
+        """The memory of what its transactions hold back."""
+        self._unfinished = 0
+        self.full = False
+        """Whether there is no room on the disk for what the client would publish."""
+        self._stopped = False
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self._sent_ms = 0
+        self._beat: asyncio.TimerHandle | None = None
+
+    # -- transport -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH, low=_WRITE_LOW)
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if isinstance(peer, tuple) else "local"
+        self.active_ms = self.node.clock.monotonic_ms()
+        self.listener.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the client sent, and end the turn."""
+        self.node.counters.bytes_in += len(data)
+        self.active_ms = self.node.clock.monotonic_ms()
+        if self._closing and not self.channels and self._transport is None:
+            return
+        try:
+            if self.handshake.stage is Stage.WAITING:
+                data = self._begin(data)
+                if not data:
+                    return
+            self.service.begin_turn()
+            self._parser.feed(data, self)
+            size = self._parser.buffered + self.held_back
+            if size != self._unfinished:
+                self._unfinished = size
+                self.listener.unfinished.note(self, size)
+        except AmqpError as error:
+            self.fail(error)
+        except Exception:
+            logger.exception("a connection from %s failed", self.peer)
+            self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "see the broker's log"))
+        self.service.end_turn()
+
+    def _begin(self, data: bytes) -> bytes:
+        self._first += data
+        if len(self._first) < _HEADER_BYTES:
+            return b""
+        header, rest = self._first[:_HEADER_BYTES], self._first[_HEADER_BYTES:]
+        self._first = b""
+        self.write(self.handshake.start(header))
+        if self.handshake.close:
+            self.close(f"it does not speak AMQP 0-9-1: it began with {header!r}")
+            return b""
+        return rest
+
+    def pause_writing(self) -> None:
+        """Give its consumers nothing more: the client does not read."""
+        self.choked = True
+        for channel in self.channels.values():
+            channel.choked = True
+
+    def resume_writing(self) -> None:
+        """Go on: the client has caught up."""
+        self.choked = False
+        for channel in self.channels.values():
+            channel.choked = False
+            for consumer in channel.consumers.values():
+                self.service.touch(consumer.queue)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything that the client had."""
+        self._transport = None
+        self._closing = True
+        if self._beat is not None:
+            self._beat.cancel()
+        self.end_channels()
+        for definition in self.service.definitions.owned_by(self.vhost, self.number):
+            self.service.change(self.service.definitions.delete_queue(definition.vhost, definition.name))
+        self.listener.closed(self)
+        self.service.end_turn()
+
+    def end_channels(self) -> None:
+        """Close all channels: what they have not acknowledged goes back to its queues."""
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.end()
+        self._publishing.forget()
+
+    # -- output ----------------------------------------------------------------------------------
+
+    def send(self, frames: list[bytes], size: int) -> None:
+        """Have frames sent at the end of this turn, or now when there is much to send."""
+        self._out += frames
+        self._gathered += size
+        if self._gathered > _GATHERED:
+            self.flush()
+        else:
+            self.service.talking[self] = None
+
+    def command(self, channel: int, command: object) -> None:
+        """Have a method sent at the end of this turn."""
+        self.send([encode_method(channel, command)], 0)  # type: ignore[arg-type]
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if not self._out:
+            return
+        data = b"".join(self._out)
+        self._out = []
+        self._gathered = 0
+        self.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Write at once."""
+        if self._transport is not None:
+            self.node.counters.bytes_out += len(data)
+            self._transport.write(data)
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
+        """Take a message."""
+        self._publishing.publish(method, content, header_size)
+
+    def acknowledge(self, channel: int, tag: int, multiple: int) -> None:
+        """Take an acknowledgement."""
+        found = self.channels.get(channel)
+        if found is None or found.closing:
+            found = self.channel(channel)
+            if found is None:
+                return
+        try:
+            found.acknowledge(tag, multiple)
+        except AmqpError as error:
+            self.fail_channel(found, error)
+
+    def method(self, channel: int, payload: bytes) -> None:
+        """Take any other method."""
+        if self.handshake.stage is not Stage.RUNNING:
+            self._greet(channel, payload)
+            return
+        if channel == 0:
+            self._connection_method(decode_method(payload))
+            return
+        found = self.channels.get(channel)
+        if found is not None and found.closing:
+            self._closing_method(found, payload)
+            return
+        command = decode_method(payload)
+        if command.index == CHANNEL_OPEN:
+            self._open_channel(channel)
+            return
+        if found is None:
+            found = self.channel(channel)
+            if found is None:
+                return
+        handler = HANDLERS.get(type(command))
+        if handler is None:
+            raise AmqpError(
+                ReplyCode.COMMAND_INVALID, f"{command.name} is not for clients to send",
+                command.index >> 16, command.index & 0xFFFF,
+            )  # fmt: skip
+        try:
+            handler(found, command)
+        except AmqpError as error:
+            if not error.class_id:
+                error.class_id, error.method_id = command.index >> 16, command.index & 0xFFFF
+            self.fail_channel(found, error)
+
+    def refuse(self, channel: int, error: AmqpError) -> None:
+        """Close a channel whose message cannot be taken."""
+        found = self.channel(channel)
+        if found is not None:
+            self.fail_channel(found, error)
+
+    def closes(self, channel: int) -> bool:
+        """Tell whether a channel is closing, so that what still comes for it is left out."""
+        if channel == 0:
+            raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content on channel 0")
+        found = self.channels.get(channel)
+        if found is None:
+            if self.handshake.stage is Stage.RUNNING and not self._closing:
+                self.channel(channel)
+            return self._closing
+        return found.closing
+
+    def channel(self, number: int) -> Channel | None:
+        """Return an open channel; None for one that is closing; raises `AmqpError` for one that is not open."""
+        found = self.channels.get(number)
+        if found is None:
+            if self._closing:
+                return None
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
+        return None if found.closing else found
+
+    def _closing_method(self, channel: Channel, payload: bytes) -> None:
+        command = decode_method(payload)
+        if isinstance(command, commands.Channel.CloseOk):
+            del self.channels[channel.number]
+        elif isinstance(command, commands.Channel.Close):
+            self.command(channel.number, make(commands.Channel.CloseOk))
+
+    def _open_channel(self, number: int) -> None:
+        if number in self.channels:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
+        if self.channel_max and number > self.channel_max:
+            raise AmqpError(
+                ReplyCode.NOT_ALLOWED,
+                f"number of channels opened ({len(self.channels)}) has reached the negotiated channel_max "
+                f"({self.channel_max})",
+            )
+        self.channels[number] = Channel(self, number)
+        self.command(number, make(commands.Channel.OpenOk))
+
+    def commit(self, publishes: list[tuple[Target, bytes, int]]) -> None:
+        """Publish what a transaction has held back."""
+        self._publishing.commit(publishes)
+
+    # -- handshake -------------------------------------------------------------------------------
+
+    def _greet(self, channel: int, payload: bytes) -> None:
+        command = decode_method(payload)
+        handshake = self.handshake
+        if channel:
+            raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {channel} before the connection is open")
+        if isinstance(command, commands.Connection.Close):
+            self._connection_method(command)
+            return
+        if isinstance(command, commands.Connection.CloseOk):
+            self.close()
+            return
+        match handshake.stage:
+            case Stage.STARTING:
+                self._log_in(handshake.start_ok(command))
+            case Stage.TUNING:
+                tuned = handshake.tune_ok(command)
+                self.frame_max, self.channel_max = tuned.frame_max, tuned.channel_max
+                self.heartbeat = tuned.heartbeat
+                self._parser.frame_max = tuned.frame_max
+                self._start_heartbeat()
+            case _:
+                vhost = handshake.open(command)
+                self.service.definitions.virtual_host(vhost)
+                self.vhost = vhost
+                self.write(handshake.open_ok())
+                self.listener.admitted(self)
+                self.listener.tell_blocked(self)
+
+    def _log_in(self, credentials: Credentials) -> None:
+        self.user = credentials.user
+        if not self.listener.access.sasl:
+            self.write(self.handshake.tune())
+            return
+        self.hold()
+        self.listener.check_password(self, credentials)
+
+    def logged_in(self) -> None:
+        """Go on with a client whose password is right."""
+        self.write(self.handshake.tune())
+        self.go_on()
+
+    def refuse_login(self, reason: str) -> None:
+        """End the connection of a client whose password is wrong."""
+        self.write(self.handshake.refuse_login())
+        self.close(reason)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Take nothing more in until `go_on`: an answer has to wait, and what follows it too."""
+        self._held = self._parser.paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Take in again what the client sends, and first what it has sent meanwhile."""
+        if not self._held:
+            return
+        self._held = self._parser.paused = False
+        if self._transport is None:
+            return
+        if not self._stopped:
+            self._transport.resume_reading()
+        self.data_received(b"")
+
+    def stop_reading(self) -> None:
+        """Take nothing more from a client that publishes, until there is room on the disk again."""
+        self._stopped = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def after_sync(self, then: Callable[[], object]) -> None:
+        """Do something when all that was changed is on disk, and take nothing in before."""
+        if not self.node.logs.synced:
+            then()
+            return
+        self.hold()
+
+        def synced() -> None:
+            if self.service.failed is not None:
+                self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, self.service.failed))
+            else:
+                then()
+            self.go_on()
+            self.service.end_turn()
+
+        self.node.commit.wait(synced)
+
+    # -- heartbeats ------------------------------------------------------------------------------
+
+    def _start_heartbeat(self) -> None:
+        if self.heartbeat:
+            self._beat = self.node.loop.call_later(self.heartbeat / 2, self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        quiet_ms = self.node.clock.monotonic_ms() - self.active_ms
+        if quiet_ms > 2000 * self.heartbeat and not (self._held or self._stopped):
+            self.close(f"missed heartbeats from client, timeout: {self.heartbeat}s")
+            return
+        self.write(HEARTBEAT_FRAME)
+        self._beat = self.node.loop.call_later(self.heartbeat / 2, self._heartbeat)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _connection_method(self, command: object) -> None:
+        if isinstance(command, commands.Connection.Close):
+            self.end_channels()
+            self._closing = True
+            self.command(0, make(commands.Connection.CloseOk))
+            self.flush()
+            self.close()
+        elif isinstance(command, commands.Connection.CloseOk):
+            self.close()
+        elif isinstance(command, commands.Connection.UpdateSecret):
+            self.command(0, make(commands.Connection.UpdateSecretOk))
+        else:
+            index = command.index  # type: ignore[attr-defined]
+            raise AmqpError(
+                ReplyCode.CHANNEL_ERROR,
+                "unexpected method in connection state running",
+                index >> 16,
+                index & 0xFFFF,
+            )
+
+    def fail_channel(self, channel: Channel, error: AmqpError) -> None:
+        """Close a channel, or the connection where the error is that hard."""
+        if error.closes_connection:
+            self.fail(error)
+            return
+        if channel.closing:
+            return
+        channel.closing = True
+        self._parser.forget(channel.number)
+        channel.end()
+        self._publishing.forget()
+        self.send([encode_close(channel.number, error)], 0)
+
+    def close_channel(self, channel: Channel) -> None:
+        """Close a channel because the client asked for it."""
+        channel.closing = True
+        self._parser.forget(channel.number)
+        channel.end()
+        self._publishing.forget()
+        self.channels.pop(channel.number, None)
+        self.command(channel.number, make(commands.Channel.CloseOk))
+
+    def fail(self, error: AmqpError) -> None:
+        """Tell the client what it did wrong, and end the connection."""
+        if self._closing:
+            return
+        self._closing = True
+        self.listener.report(self, error.reply_text)
+        self.end_channels()
+        self._parser.paused = True
+        if not self._tells(error):
+            self.close()
+            return
+        self.send([encode_close(0, error)], 0)
+        self.flush()
+        self._parser = Parser(max(self.frame_max, FRAME_MIN_SIZE), 0)
+        self.node.loop.call_later(_CLOSE_SECONDS, self.close)
+
+    def _tells(self, error: AmqpError) -> bool:
+        """Whether the client is told: before it has come through the handshake, hardly ever."""
+        stage = self.handshake.stage
+        if stage in (Stage.OPENING, Stage.AUTHORIZING, Stage.RUNNING):
+            return True
+        return stage is Stage.TUNING and error.code is ReplyCode.NOT_ALLOWED
+
+    def shut_down(self) -> None:
+        """Tell the client that the broker stops, and close."""
+        if self.handshake.stage is Stage.RUNNING and not self._closing:
+            forced = AmqpError(
+                ReplyCode.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'"
+            )
+            self.send([encode_close(0, forced)], 0)
+        self.close()
+
+    def close(self, reason: str | None = None) -> None:
+        """Close the connection."""
+        if reason is not None:
+            self.listener.report(self, reason)
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+            self._transport = None
+
+    def tell_cancelled(self, channel: Channel, tag: str) -> None:
+        """Tell the client that a consumer gets nothing more, if it understands that."""
+        if "consumer_cancel_notify" in self.handshake.capabilities and not self._closing:
+            self.command(channel.number, make(commands.Basic.Cancel, consumer_tag=tag, nowait=True))
+
+    def tell_blocked(self, reason: str | None) -> None:
+        """Tell the client that publishing is held up, or goes on: with its next publish we read no further."""
+        self.full = reason is not None
+        self._publishing.forget()
+        if self._stopped and not self.full:
+            self._stopped = False
+            if self._transport is not None and not self._held:
+                self._transport.resume_reading()
+        if "connection.blocked" not in self.handshake.capabilities or self.blocked == (reason is not None):
+            return
+        self.blocked = reason is not None
+        if reason is not None:
+            self.command(0, make(commands.Connection.Blocked, reason=reason))
+        else:
+            self.command(0, make(commands.Connection.Unblocked))
+
+    def deliver_reply(self, channel: Channel, message: Message) -> None:
+        """Give a reply to whoever asked, on the channel that it asked on."""
+        assert channel.reply_tag is not None, "it consumes replies"
+        deliver = make(
+            commands.Basic.Deliver,
+            consumer_tag=channel.reply_tag,
+            delivery_tag=channel.next_tag(),
+            redelivered=False,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+        )
+        frames = message.frames_for(channel.number, self.frame_max)
+        self.send([encode_method(channel.number, deliver), frames], len(frames))
