@@ -9,6 +9,7 @@ import pytest
 from headwater.testing.jars import (
     CLIENTS_3_9,
     KAFKA_4_3,
+    PERF_TEST,
     SPARK_CONNECTOR,
     JarSet,
     MissingProgramError,
@@ -42,7 +43,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_artifact_is_pinned_and_comes_alone() -> None:
-    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR):
+    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST):
         project = ET.fromstring(jars.pom())
         space = {"m": "http://maven.apache.org/POM/4.0.0"}
         dependencies = project.findall("m:dependencies/m:dependency", space)

@@ -1,4 +1,4 @@
-"""Jars of Kafka and of Spark's connector to it, from Maven Central, to run real clients and a real broker in tests.
+"""Jars of Kafka, of Spark's connector to it and of RabbitMQ's client, from Maven Central, for tests with real clients.
 
 `python -m headwater.testing.jars` fetches every set; a set that is there costs one look at a marker file.
 Every artifact is pinned and fetched without its dependencies, so that what a POM says about other versions
@@ -25,11 +25,13 @@ __all__ = [
     "CLIENTS_3_9",
     "KAFKA_4_3",
     "KAFKA_SCRIPTS",
+    "PERF_TEST",
     "SPARK_CONNECTOR",
     "JarSet",
     "MissingProgramError",
     "cache_directory",
     "java_command",
+    "perf_test_classpath",
     "require",
 ]
 
@@ -272,10 +274,45 @@ SPARK_CONNECTOR = JarSet(
 )
 """Spark's own Kafka connector, the newest there is, with what PySpark 4.3's jars lack to run it."""
 
+PERF_TEST = JarSet(
+    "rabbitmq-perf-test-2.22.1",
+    (
+        "com.rabbitmq:perf-test:2.22.1",
+        "com.rabbitmq:amqp-client:5.23.0",
+        "ch.qos.logback:logback-classic:1.3.14",
+        "ch.qos.logback:logback-core:1.3.14",
+        "com.google.code.gson:gson:2.11.0",
+        "commons-cli:commons-cli:1.9.0",
+        "io.dropwizard.metrics:metrics-core:4.2.28",
+        "io.dropwizard.metrics:metrics-jmx:4.2.28",
+        *(
+            f"io.micrometer:micrometer-{module}:1.14.1"
+            for module in (
+                "commons",
+                "core",
+                "observation",
+                "registry-datadog",
+                "registry-jmx",
+                "registry-prometheus",
+            )
+        ),
+        "org.hdrhistogram:HdrHistogram:2.2.2",
+        "org.jgroups:jgroups:5.3.13.Final",
+        "org.latencyutils:LatencyUtils:2.0.3",
+        "org.slf4j:slf4j-api:2.0.16",
+    ),
+)
+"""RabbitMQ's Java client and PerfTest, its load generator."""
+
+
+def perf_test_classpath() -> str:
+    """Fetch RabbitMQ's Java client and PerfTest unless they are there, and return their class path."""
+    return PERF_TEST.classpath()
+
 
 def main() -> None:
     """Fetch every jar set, saying where each one is."""
-    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR):
+    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST):
         sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
 
 
