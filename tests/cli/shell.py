@@ -17,21 +17,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from headwater.cli import main
+
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs `headwater` with one broker as its default."""
+    """Runs `headwater` with one broker as its default, and one for queues."""
 
     bootstrap: str
+    amqp: str = "amqp://127.0.0.1:5672"
 
     @property
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
             "HEADWATER_BROKER": f"kafka://{self.bootstrap}",
+            "HEADWATER_AMQP": self.amqp,
             "COLUMNS": "160",
             "LINES": "50",
         }
@@ -89,6 +95,17 @@ class Shell:
                 shown += chunk
         assert process.wait(30) == status, shown
         return _ANSI.sub("", shown.decode())
+
+
+class InProcess(Shell):
+    """Runs commands in this process, which is ten times faster than starting one; no terminal, no signals."""
+
+    def run(self, *words: str, given: str | bytes = "") -> subprocess.CompletedProcess[str]:
+        """Run a command in a pipe, whatever becomes of it."""
+        done = CliRunner().invoke(main, words, input=given, env=self.environment)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 def eventually(look: Callable[[], Any], until: Callable[[Any], bool], seconds: float = 20) -> Any:

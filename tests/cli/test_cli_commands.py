@@ -22,14 +22,17 @@ def test_help_lists_every_command() -> None:
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.output.partition("Commands:\n")[2].splitlines()]
     assert listed == [
+        "bindings",
         "broker",
         "check",
         "consume",
         "dead",
         "demo",
         "doctor",
+        "exchanges",
         "groups",
         "produce",
+        "queues",
         "run",
         "serve",
         "settings",
@@ -37,6 +40,7 @@ def test_help_lists_every_command() -> None:
         "transactions",
         "up",
         "users",
+        "vhosts",
     ]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core.errors import SettingError
-from headwater.core.urls import MECHANISMS, KafkaUrl
+from headwater.core.urls import MECHANISMS, AmqpUrl, KafkaUrl
 
 _TEXT = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=1, max_size=12)
 
@@ -79,4 +79,55 @@ def test_what_does_not_fit_is_refused_by_its_part(text: str, part: str) -> None:
 def test_a_refusal_does_not_show_a_password() -> None:
     with pytest.raises(SettingError) as refused:
         KafkaUrl.parse("kakfa://ann:secret@one")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("amqp://one", AmqpUrl("one", 5672)),
+        ("amqp://one/", AmqpUrl("one", 5672)),
+        ("amqp://[::1]:1/%2F", AmqpUrl("::1", 1)),
+        ("amqps://one", AmqpUrl("one", 5671, tls=True)),
+        ("amqp://ann:p%40s/s@one/a%2Fb", AmqpUrl("one", 5672, "ann", "p@s/s", "a/b")),
+        (
+            "amqps://one:1?ca=/ca.pem&cert=c&key=k",
+            AmqpUrl("one", 1, tls=True, ca="/ca.pem", cert="c", key="k"),
+        ),
+    ],
+)
+def test_an_address_of_queues(text: str, url: AmqpUrl) -> None:
+    assert AmqpUrl.parse(text) == url
+
+
+@given(user=_TEXT, password=_TEXT, vhost=_TEXT, ca=st.none() | _TEXT)
+def test_an_address_of_queues_is_parsed_back(user: str, password: str, vhost: str, ca: str | None) -> None:
+    url = AmqpUrl("::1", 5672, user, password, vhost, tls=ca is not None, ca=ca)
+    assert AmqpUrl.parse(url.text()) == url
+    assert f":{password}@" not in str(url) or password == "***"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("one:5672", "amqp://HOST:PORT"),
+        ("kafka://one", "amqp://HOST:PORT"),
+        ("amqp://", "HOST:PORT"),
+        ("amqp://one:port", "'port'"),
+        ("amqp://::1", r"\[::1\]:5672"),
+        ("amqp://ann@one", "USER:PASSWORD"),
+        ("amqp://one/a/b", "%2F"),
+        ("amqp://one?ca=x", "amqps://"),
+        ("amqps://one?heartbeat=1", "'heartbeat'"),
+        ("amqps://one?key=x", "cert=FILE"),
+    ],
+)
+def test_what_is_no_address_of_queues_is_refused_by_its_part(text: str, part: str) -> None:
+    with pytest.raises(SettingError, match=part):
+        AmqpUrl.parse(text)
+
+
+def test_a_refusal_of_an_address_of_queues_does_not_show_a_password() -> None:
+    with pytest.raises(SettingError) as refused:
+        AmqpUrl.parse("amqp:/ann:secret@one")
     assert "secret" not in str(refused.value)
