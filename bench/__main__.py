@@ -1,4 +1,4 @@
-"""`python -m bench`: measure Headwater, Kafka and Spark's connector side by side."""
+"""`python -m bench`: measure Headwater, Kafka, RabbitMQ and Spark's connector side by side."""
 
 from __future__ import annotations
 

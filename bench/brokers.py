@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH, SPARK
-from headwater.testing.kafka import RealKafka, answers
+from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH, RABBITMQ, SPARK
+from headwater.testing import kafka as kafka_server
+from headwater.testing import rabbitmq as rabbitmq_server
 from headwater.testing.process import BrokerProcess, ProcessError
 
 # kafka-server-start.sh gives the broker this heap unless told otherwise.
@@ -48,9 +49,13 @@ class Broker(Protocol):
 
 
 def headwater(directory: Path) -> Broker:
-    """Return a Headwater broker as `headwater broker` starts it: durability sync."""
+    """Return a Headwater broker as `headwater broker` starts it: for Kafka and AMQP, durability sync."""
     return BrokerProcess(
-        directory / "data", durability="sync", settings=NO_WAIT_FOR_MEMBERS, start_seconds=START_SECONDS
+        directory / "data",
+        amqp=True,
+        durability="sync",
+        settings=NO_WAIT_FOR_MEMBERS,
+        start_seconds=START_SECONDS,
     )
 
 
@@ -66,23 +71,57 @@ def kafka_flush(directory: Path) -> Broker:
 
 def _kafka(directory: Path, properties: dict[str, str]) -> Broker:
     data = directory / "data"
-    return RealKafka(data, heap=KAFKA_HEAP, properties=properties, start_seconds=START_SECONDS)
+    return kafka_server.RealKafka(data, heap=KAFKA_HEAP, properties=properties, start_seconds=START_SECONDS)
+
+
+class RabbitMQ(rabbitmq_server.RealRabbitMQ):
+    """A RabbitMQ as a side of a comparison."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the address of its only listener, AMQP's."""
+        return f"{self.host}:{self.port}"
+
+
+def rabbitmq(directory: Path) -> Broker:
+    """Return Debian's RabbitMQ with its defaults."""
+    return RabbitMQ(directory / "data", start_seconds=START_SECONDS)
 
 
 SIDES: dict[str, Callable[[Path], Broker]] = {
     HEADWATER: headwater,
     KAFKA: kafka,
     KAFKA_FLUSH: kafka_flush,
+    RABBITMQ: rabbitmq,
     SPARK: headwater,
 }
+
+
+def amqp_port(broker: Broker) -> int:
+    """Return the port that a broker listens on for AMQP, on this machine's own address."""
+    if isinstance(broker, RabbitMQ):
+        return broker.port
+    if isinstance(broker, BrokerProcess) and broker.amqp_port:
+        return broker.amqp_port
+    raise ProcessError(f"{type(broker).__name__} does not speak AMQP")
 
 
 def seconds_to_ready(broker: Broker, patience: float = START_SECONDS) -> float:
     """Start a broker that was stopped, and return the seconds until it answered a Metadata request."""
     host, _, port = broker.bootstrap.rpartition(":")
+    return _seconds_until(broker, lambda: kafka_server.answers(host, int(port)), patience)
+
+
+def seconds_to_amqp(broker: Broker, patience: float = START_SECONDS) -> float:
+    """Start a broker that was stopped, and return the seconds until it began AMQP's handshake."""
+    port = amqp_port(broker)
+    return _seconds_until(broker, lambda: rabbitmq_server.answers("127.0.0.1", port), patience)
+
+
+def _seconds_until(broker: Broker, answers: Callable[[], bool], patience: float) -> float:
     began = time.monotonic()
     broker.start()
-    while not answers(host, int(port)):
+    while not answers():
         if time.monotonic() - began > patience:
             raise ProcessError(f"{broker.bootstrap} started and did not answer within {patience:.0f} s")
         time.sleep(0.001)

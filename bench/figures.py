@@ -11,6 +11,7 @@ HEADWATER = "headwater"
 KAFKA = "kafka"
 KAFKA_FLUSH = "kafka-flush"
 """Kafka that flushes after every append, as Headwater does by default."""
+RABBITMQ = "rabbitmq"
 SPARK = "spark"
 """Spark's own Kafka connector; both it and Headwater's pipelines read from Headwater's broker."""
 

@@ -25,6 +25,7 @@ class Machine:
     python: str
     java: str
     kafka: str
+    rabbitmq: str
     spark: str
     commit: str
     date: str
@@ -44,6 +45,9 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         java=java_version(_output("java", "-version")),
         kafka=KAFKA_VERSION,
+        rabbitmq=upstream_version(
+            _output("dpkg-query", "--show", "--showformat=${Version}", "rabbitmq-server")
+        ),
         spark=version("pyspark"),
         commit=_output("git", "describe", "--always", "--dirty").strip(),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -68,6 +72,15 @@ def java_version(output: str) -> str:
     """
     found = re.search(r'version "([^"]+)"', output)
     return found[1] if found else "unknown"
+
+
+def upstream_version(package: str) -> str:
+    """Return the version of what Debian packaged, without what Debian counts itself.
+
+    >>> upstream_version("3.10.8-1.1+deb12u1")
+    '3.10.8'
+    """
+    return package.partition("-")[0] or "unknown"
 
 
 def _output(*command: str) -> str:

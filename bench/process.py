@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,8 +30,8 @@ def tree(pid: int) -> list[int]:
     """Return a process and all below it."""
     found = [pid]
     for each in found:
-        for children in Path(f"/proc/{each}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for children in Path(f"/proc/{each}/task").glob("*/children"):
                 found += map(int, children.read_text().split())
     return found
 
@@ -37,6 +39,16 @@ def tree(pid: int) -> list[int]:
 def resident_megabytes(pid: int) -> float:
     """Return the resident memory of a process, in millions of bytes."""
     return parse_resident_kibibytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
+
+
+def tree_resident_megabytes(pid: int) -> float:
+    """Return the resident memory of a process and of all below it, in millions of bytes."""
+    total = 0.0
+    for each in tree(pid):
+        # A process may end between being listed and being read; one that has ended holds no memory.
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            total += resident_megabytes(each)
+    return total
 
 
 def parse_cpu_ticks(stat: str, *, of_children: bool = False) -> int:
@@ -65,7 +77,7 @@ def parse_resident_kibibytes(status: str) -> int:
 
 
 class CpuMeter:
-    """The CPU time that a process uses inside a block.
+    """The CPU time that a process uses inside a block, or with `tree_cpu_seconds` it and all below it.
 
     >>> with CpuMeter(os.getpid()) as meter:
     ...     _ = sum(range(1000))
@@ -73,14 +85,48 @@ class CpuMeter:
     True
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, read: Callable[[int], float] = cpu_seconds) -> None:
         self.pid = pid
         self.seconds = 0.0
+        self._read = read
         self._began = 0.0
 
     def __enter__(self) -> CpuMeter:
-        self._began = cpu_seconds(self.pid)
+        self._began = self._read(self.pid)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = cpu_seconds(self.pid) - self._began
+        self.seconds = self._read(self.pid) - self._began
+
+
+class PeakMemory:
+    """The most resident memory that a process and all below it hold at any look inside a block.
+
+    >>> with PeakMemory(os.getpid()) as memory:
+    ...     pass
+    >>> memory.megabytes > 1
+    True
+    """
+
+    EVERY_SECONDS = 0.1
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.megabytes = 0.0
+        self._ended = threading.Event()
+        self._watching = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> PeakMemory:
+        self._watching.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watching.join()
+
+    def _watch(self) -> None:
+        ended = False
+        while not ended:
+            # The last look comes after the end of the block: a short block is looked at too.
+            ended = self._ended.wait(self.EVERY_SECONDS)
+            self.megabytes = max(self.megabytes, tree_resident_megabytes(self.pid))

@@ -46,12 +46,17 @@ def cells(line: Line) -> tuple[str, ...]:
 def measured_on(results: Results) -> str:
     """Return the sentence that says where, when and how the figures were measured."""
     machine = results.machine
-    spark = f", Spark {machine['spark']}" if "spark" in machine else ""
+    # Results of before these were peers do not name them.
+    others = "".join(
+        f", {title} {machine[name]}"
+        for name, title in (("rabbitmq", "RabbitMQ"), ("spark", "Spark"))
+        if name in machine
+    )
     share = "" if results.divisor == 1 else f", with 1/{results.divisor} of the work"
     return (
         f"Measured on {machine['date']}: {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gigabytes']} GB, Linux {machine['kernel']}, Python {machine['python']}, "
-        f"Java {machine['java']}, Kafka {machine['kafka']}{spark}, Headwater {machine['commit'] or 'unknown'}; "
+        f"Java {machine['java']}, Kafka {machine['kafka']}{others}, Headwater {machine['commit'] or 'unknown'}; "
         f"median of {results.rounds}{share}."
     )
 

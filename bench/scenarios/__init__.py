@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from bench.scenarios.amqp_latency import AmqpLatency
+from bench.scenarios.amqp_rates import Confirms, Queues, Transient
+from bench.scenarios.amqp_raw import AmqpRaw
+from bench.scenarios.amqp_ready import AmqpReady
 from bench.scenarios.base import Scale, Scenario
 from bench.scenarios.compaction import Compaction
 from bench.scenarios.confluent import ConfluentProducer
@@ -32,6 +36,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     Memory(),
     Connections(),
     ManyPartitions(),
+    AmqpReady(),
+    Transient(),
+    Confirms(),
+    Queues(),
+    AmqpLatency(),
+    AmqpRaw(),
     SparkRead(),
     SparkWindow(),
     SparkTopic(),

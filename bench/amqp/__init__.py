@@ -1,0 +1,1 @@
+"""What the scenarios of queues need: RabbitMQ's PerfTest, and a client whose frames are encoded beforehand."""
