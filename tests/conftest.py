@@ -49,3 +49,18 @@ def openssl() -> str:
 def kcat() -> str:
     """The path of kcat."""
     return need("kcat", "kcat")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares a server, where tests run side by side.
+
+    The tests of one directory on one broker make a group, whose broker is started once; all others go by file.
+    """
+    for item in items:
+        broker = next(
+            (part for part in ("on-headwater", "on-kafka", "on-rabbitmq") if part in item.name), None
+        )
+        place = item.path.parent if broker else item.path
+        item.add_marker(
+            pytest.mark.xdist_group(f"{place.relative_to(item.config.rootpath)} {broker or ''}".strip())
+        )
