@@ -89,6 +89,8 @@ async def _serve(options: BrokerOptions) -> int:
         # What start-up made stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        # Messages and requests are many and short-lived, and few of them refer to one another.
+        gc.set_threshold(20_000, 20, 50)
         logger.info("opened %s in %.0f ms", options.data, 1000 * (time.monotonic() - started))
         places = f"kafka={host}:{port}" + (f" amqp={queue_listener[1]}" if queue_listener else "")
         sys.stdout.write(f"ready {places} data={options.data} durability={options.durability}\n")

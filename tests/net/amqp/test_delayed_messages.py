@@ -213,3 +213,11 @@ def test_the_log_shrinks_although_one_message_waits_for_months(tmp_path: Path) -
 
 def size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def test_large_messages_come_one_after_the_other(channel: BlockingChannel, name: str) -> None:
+    declare(channel, name)
+    sent = [bytes([i]) * 3_000_000 for i in range(8)]
+    for body in sent:
+        send(channel, name, body, 300)
+    assert bodies(channel, name, 8) == sent

@@ -43,8 +43,8 @@ class Recorder:
     events: list[tuple[object, ...]] = field(default_factory=list)
     closing: set[int] = field(default_factory=set)
 
-    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
-        self.events.append(("publish", method, content, header_size))
+    def publish(self, method: bytes, contents: list[bytes], header_size: int) -> None:
+        self.events += [("publish", method, content, header_size) for content in contents]
 
     def acknowledge(self, channel: int, tag: int, multiple: int) -> None:
         self.events.append(("ack", channel, tag, multiple))

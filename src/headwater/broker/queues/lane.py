@@ -145,6 +145,28 @@ class Lane:
         self.memory += size
         budget.used += size
 
+    def push_all(self, messages: list[Message]) -> None:
+        """Put messages that have the same facts at the end."""
+        budget = self._budget
+        if self.paged or budget.used > budget.limit or (self.durable and messages[0].facts.persistent):
+            for message in messages:
+                self.push(message)
+            return
+        position = self._next
+        size = body = 0
+        for message in messages:
+            message.lane = self
+            message.position = position
+            position += 1
+            size += len(message.frames)
+            body += message.size
+        self._next = position
+        self.ready.extend(messages)
+        self.bytes += body
+        size += _OVERHEAD * len(messages)
+        self.memory += size
+        budget.used += size
+
     def _open(self) -> Store:
         self.store = self._open_store()
         return self.store
@@ -192,6 +214,23 @@ class Lane:
         self.memory -= size
         self._budget.used -= size
         return message
+
+    def pop_all(self, most: int) -> list[Message]:
+        """Take the messages that are next, `most` at most."""
+        ready = self.ready
+        if self._returned or not ready:
+            return [] if (message := self.pop()) is None else [message]
+        popleft = ready.popleft
+        messages = [popleft() for _ in range(min(most, len(ready)))]
+        size = body = 0
+        for message in messages:
+            size += len(message.frames)
+            body += message.size
+        self.bytes -= body
+        size += _OVERHEAD * len(messages)
+        self.memory -= size
+        self._budget.used -= size
+        return messages
 
     def _refill(self) -> None:
         store = self.store

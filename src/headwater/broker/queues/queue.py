@@ -252,10 +252,7 @@ class Queue:
         batch: list[Message] = []
         plain = self.plain and not self.expires
         if plain:
-            pop, left = self.lane.pop, count
-            while left and (message := pop()) is not None:
-                batch.append(message)
-                left -= 1
+            batch = self.lane.pop_all(count)
             if not self.expires:
                 return batch
             batch = self._unexpired(
@@ -349,6 +346,8 @@ class Queue:
 
         What has expired behind a message of a higher priority that has not stays, as it does in RabbitMQ.
         """
+        if not self.plain:
+            self._trim()  # what came back after a crash may be too much
         for lane in self.lanes:
             while (head := lane.head()) is not None:
                 if head.expires_ms is None or head.expires_ms >= now_ms:

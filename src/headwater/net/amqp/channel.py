@@ -97,24 +97,27 @@ class Channel:
     def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         """Send messages to a consumer."""
         connection, number = self.connection, self.number
-        prefixes, tag, unacked = consumer.prefix, self._next_tag, self.unacked
-        pack, frame_max = _TAG.pack, connection.frame_max
-        counts = consumer.queue.counts
-        keep = not consumer.no_ack
+        tag, unacked, pack = self._next_tag, self.unacked, _TAG.pack
+        frame_max = connection.frame_max
+        high, low = divmod(number, 256)
+        counts, keep = consumer.queue.counts, not consumer.no_ack
         out: list[bytes] = []
         size = 0
-        channel = number.to_bytes(2, "big")
+        last = prefix = suffix = b""
         for message in messages:
             tag += 1
             address = message.address
-            prefix = prefixes.get(len(address)) or self._prefix(consumer, len(address))
+            if address is not last:
+                last, suffix = address, address + _END
+                prefix = consumer.prefix.get(len(address)) or self._prefix(consumer, len(address))
             frames = message.frames
-            if frames[1:3] != channel or len(frames) > frame_max or (counts and message.deliveries):
+            deliveries = message.deliveries
+            if frames[2] != low or frames[1] != high or len(frames) > frame_max or (counts and deliveries):
                 frames = self._frames(message, counts=counts)
             if keep:
                 unacked[tag] = message
                 message.consumer = consumer
-            out += (prefix, pack(tag, message.deliveries > 0), address, _END, frames)
+            out += (prefix, pack(tag, deliveries > 0), suffix, frames)
             size += len(frames)
         self._next_tag = tag
         connection.send(out, size + 64 * len(messages))

@@ -60,6 +60,7 @@ class AmqpConnection(asyncio.Protocol):
         self.handshake = Handshake(listener.properties, listener.mechanisms, listener.tuning)
         self._parser = Parser(FRAME_MIN_SIZE, listener.max_body)
         self._publishing = Publishing(self)
+        self.publish = self._publishing.publish
         self._first = b""
         self._out: list[bytes] = []
         self._gathered = 0
@@ -68,6 +69,7 @@ class AmqpConnection(asyncio.Protocol):
         """The memory of what its transactions hold back."""
         self._unfinished = 0
         self.full = False
+        self._stalled: list[tuple[bytes, list[bytes], int]] = []
         """Whether there is no room on the disk for what the client would publish."""
         self._stopped = False
         self._closing = False
@@ -186,10 +188,6 @@ class AmqpConnection(asyncio.Protocol):
             self._transport.write(data)
 
     # -- frames ----------------------------------------------------------------------------------
-
-    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
-        """Take a message."""
-        self._publishing.publish(method, content, header_size)
 
     def acknowledge(self, channel: int, tag: int, multiple: int) -> None:
         """Take an acknowledgement."""
@@ -352,11 +350,22 @@ class AmqpConnection(asyncio.Protocol):
             self._transport.resume_reading()
         self.data_received(b"")
 
-    def stop_reading(self) -> None:
-        """Take nothing more from a client that publishes, until there is room on the disk again."""
+    def stall(self, method: bytes, contents: list[bytes], header_size: int) -> None:
+        """Keep what a client publishes, and read nothing more of it, until there is room on the disk again."""
+        self._stalled.append((method, contents, header_size))
         self._stopped = True
         if self._transport is not None:
             self._transport.pause_reading()
+
+    def _publish_stalled(self) -> None:
+        self._stopped = False
+        stalled, self._stalled = self._stalled, []
+        self.service.begin_turn()
+        for method, contents, header_size in stalled:
+            self._publishing.publish(method, contents, header_size)
+        if self._transport is not None and not self._held:
+            self._transport.resume_reading()
+        self.service.end_turn()
 
     def after_sync(self, then: Callable[[], object]) -> None:
         """Do something when all that was changed is on disk, and take nothing in before."""
@@ -484,9 +493,7 @@ class AmqpConnection(asyncio.Protocol):
         self.full = reason is not None
         self._publishing.forget()
         if self._stopped and not self.full:
-            self._stopped = False
-            if self._transport is not None and not self._held:
-                self._transport.resume_reading()
+            self._publish_stalled()
         if "connection.blocked" not in self.handshake.capabilities or self.blocked == (reason is not None):
             return
         self.blocked = reason is not None

@@ -199,11 +199,13 @@ class DelayedMessages:
         now_ms, failures = self._service.now_ms(), self._service.write_failures
         entries = self._table.take(now_ms, _SLICE)
         released: list[int] = []
+        size = 0
         for i, (due_ms, offset) in enumerate(entries):
-            if offset >= self.log.high_watermark and self.log.error is None:
+            unsynced = offset >= self.log.high_watermark and self.log.error is None
+            if unsynced or size > _READ:
                 for early in entries[i:]:
                     self._table.add(*early)
-                self._wake_in(_NOT_SYNCED_YET, due_ms)
+                self._wake_in(_NOT_SYNCED_YET if unsynced else 0, due_ms)
                 break
             if offset in self._routed or offset in self._place.settled:
                 self._stale -= 1
@@ -217,6 +219,7 @@ class DelayedMessages:
                 self._route(value)
                 released.append(offset)
                 self._routed[offset] = len(value)
+                size += len(value)
         self._service.end_turn()
         if failures != self._service.write_failures:
             for offset in released:
@@ -237,7 +240,8 @@ class DelayedMessages:
             if offset in values:
                 return values[offset]
         values = dict(self._values(offset, 1))
-        self._cache.append(values)
+        if len(values) > 1:  # a large message is a batch by itself
+            self._cache.append(values)
         return values.get(offset)
 
     def _values(self, offset: int, size: int) -> Iterator[tuple[int, bytes]]:

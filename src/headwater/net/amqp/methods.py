@@ -133,9 +133,8 @@ def queue_declare(channel: Channel, command: commands.Queue.Declare) -> None:
         name, server_named = server_name(service.random_bytes()), True
     elif not name:
         name = _named(channel, name)
-    if name.startswith(REPLY_TO) and command.passive:
-        reply = make(commands.Queue.DeclareOk, queue=name)
-        _answer(channel, command, reply)
+    if name == REPLY_TO or name.removeprefix(f"{REPLY_TO}.") in service.replies:
+        _answer(channel, command, make(commands.Queue.DeclareOk, queue=name))
         return
     if not command.passive:
         service.bridge.check(command.arguments)

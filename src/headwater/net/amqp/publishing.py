@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Publishing", "Target"]
 
 _KEPT = 1024
+_PUBLISH = 60, 40
+_AROUND = 16
+"""What is around a header's payload and a body in their two frames."""
+_ONE_FRAME = 120_000
 _HELD_OVERHEAD = 200
 """What a message that a transaction holds back takes in memory besides its content, about."""
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -73,52 +77,76 @@ class Publishing:
         """Forget all targets, since a channel is gone."""
         self._targets.clear()
 
-    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
-        """Put a message where its method says."""
+    def publish(self, method: bytes, contents: list[bytes], header_size: int) -> None:
+        """Put messages where their method says."""
         service = self._service
-        self._counters.messages_published += 1
+        self._counters.messages_published += len(contents)
         if self._version != service.definitions.version:
             self._targets.clear()
             self._version = service.definitions.version
         target = self._targets.get(method)
         if target is None:
-            found = self._find(method)
-            if found is None:
+            if self._connection.full:
+                self._connection.stall(method, contents, header_size)
                 return
-            target = found
-        channel = target.channel
+            target = self._find(method)
+            if target is None:
+                return
         try:
-            facts, plain = _known(content[PROPERTIES_AT : 7 + header_size])
             queue = target.simple
-            if queue is not None and plain and not channel.careful:
-                if channel.confirms:
-                    channel.published += 1
-                    service.confirming[channel] = None
-                    if facts.persistent:
-                        channel.stored = True
-                size = len(content) - header_size - 16
-                if size < 0:
-                    size = 0
-                elif size > 130000:
-                    size = int.from_bytes(content[11:19], "big")
-                queue.lane.push(Message(target.address, content, facts, size))
-                service.dirty[queue] = None
+            if queue is None or target.channel.careful:
+                for content in contents:
+                    self._publish_one(target, content, header_size)
                 return
-            if channel.tx_publishes is not None:
-                channel.tx_publishes.append((target, content, header_size))
-                size = len(content) + _HELD_OVERHEAD
-                channel.tx_bytes += size
-                self._connection.held_back += size
+            end = 7 + header_size
+            raw = contents[0][PROPERTIES_AT:end]
+            same = [content for content in contents if content[PROPERTIES_AT:end] == raw]
+            if len(same) == len(contents):
+                self._publish_plain(target, queue, contents, raw, header_size)
                 return
-            if channel.confirms:
-                channel.published += 1
-                service.confirming[channel] = None
-                if facts.persistent:
-                    channel.stored = True
-            self._publish(target, content, header_size)
+            for content in contents:
+                self._publish_plain(target, queue, [content], content[PROPERTIES_AT:end], header_size)
         except AmqpError as error:
-            error.class_id, error.method_id = 60, 40
-            self._connection.fail_channel(channel, error)
+            error.class_id, error.method_id = _PUBLISH
+            self._connection.fail_channel(target.channel, error)
+
+    def _publish_plain(
+        self, target: Target, queue: Queue, contents: list[bytes], raw: bytes, header_size: int
+    ) -> None:
+        """Put messages with the same properties into the one queue that they go to."""
+        facts, plain = _known(raw)
+        if not plain:
+            for content in contents:
+                self._publish_one(target, content, header_size)
+            return
+        channel, service, address = target.channel, self._service, target.address
+        if channel.confirms:
+            channel.published += len(contents)
+            service.confirming[channel] = None
+            if facts.persistent:
+                channel.stored = True
+        around = header_size + _AROUND
+        queue.lane.push_all(
+            [Message(address, content, facts, _body_size(content, around)) for content in contents]
+        )
+        service.dirty[queue] = None
+
+    def _publish_one(self, target: Target, content: bytes, header_size: int) -> None:
+        channel = target.channel
+        if channel.closing:
+            return
+        if channel.tx_publishes is not None:
+            channel.tx_publishes.append((target, content, header_size))
+            size = len(content) + _HELD_OVERHEAD
+            channel.tx_bytes += size
+            self._connection.held_back += size
+            return
+        if channel.confirms:
+            channel.published += 1
+            self._service.confirming[channel] = None
+            if known_facts(content[PROPERTIES_AT : 7 + header_size]).persistent:
+                channel.stored = True
+        self._publish(target, content, header_size)
 
     def _find(self, method: bytes) -> Target | None:
         connection = self._connection
@@ -135,14 +163,12 @@ class Publishing:
             self._service.definitions.check_publish(connection.vhost, target.exchange)
             self._route(target)
         except AmqpError as error:
+            error.class_id, error.method_id = _PUBLISH
             connection.fail_channel(channel, error)
             return None
         if len(self._targets) >= _KEPT:
             self._targets.clear()
-        if connection.full:
-            connection.stop_reading()
-        else:
-            self._targets[method] = target
+        self._targets[method] = target
         return target
 
     def _route(self, target: Target) -> None:
@@ -251,6 +277,12 @@ class Publishing:
             if self._version != self._service.definitions.version:
                 self._route(target)
             self._publish(target, content, header_size)
+
+
+def _body_size(content: bytes, around: int) -> int:
+    """Return how long a body is: what is left of the frames where it is in one, else what the header says."""
+    size = len(content) - around
+    return max(size, 0) if size < _ONE_FRAME else int.from_bytes(content[11:19], "big")
 
 
 def _keys(headers: Table, name: str) -> list[str]:

@@ -37,8 +37,8 @@ _ONE_BODY = 2
 class Receiver(Protocol):
     """What is told of a client's frames."""
 
-    def publish(self, method: bytes, content: bytes, header_size: int) -> None:
-        """Take a message: its whole method frame, its content frames, and the size of the header's payload."""
+    def publish(self, method: bytes, contents: list[bytes], header_size: int) -> None:
+        """Take messages with one method: its whole frame, each one's content frames, the size of their headers."""
 
     def acknowledge(self, channel: int, tag: int, multiple: int) -> None:
         """Take a basic.ack."""
@@ -96,6 +96,9 @@ class Parser:
         position = 0
         unpack, unpack_content, most = _FRAME.unpack_from, _CONTENT.unpack_from, self.frame_max
         contents = self._contents
+        # Messages that follow one another with the same method go to the receiver together.
+        run: list[bytes] = []
+        run_method, run_size = b"", 0
         while end - position >= _OVERHEAD:
             kind, channel, size = unpack(data, position)
             stop = position + size + _OVERHEAD
@@ -140,16 +143,36 @@ class Parser:
                                         and body_size <= most
                                         and data[last - 1] == _END
                                     ):
-                                        receiver.publish(data[position:stop], data[stop:last], header_size)
+                                        method = data[position:stop]
+                                        if method != run_method or header_size != run_size:
+                                            if run:
+                                                receiver.publish(run_method, run, run_size)
+                                                run = []
+                                            run_method, run_size = method, header_size
+                                        run.append(data[stop:last])
                                         position = last
                                         continue
                             else:
-                                receiver.publish(data[position:stop], data[stop:after], header_size)
+                                if run:
+                                    receiver.publish(run_method, run, run_size)
+                                run, run_method, run_size = (
+                                    [data[stop:after]],
+                                    data[position:stop],
+                                    header_size,
+                                )
                                 position = after
                                 continue
+                    if run:
+                        receiver.publish(run_method, run, run_size)
+                        run, run_method = [], b""
                     if not receiver.closes(channel):
                         contents[channel] = _Content(data[position:stop])
-                elif method == _ACKED and size == _ACK_SIZE:
+                    position = stop
+                    continue
+                if run:
+                    receiver.publish(run_method, run, run_size)
+                    run, run_method = [], b""
+                if method == _ACKED and size == _ACK_SIZE:
                     tag, multiple = _ACK.unpack_from(data, position + 11)
                     receiver.acknowledge(channel, tag, multiple & 1)
                 else:
@@ -163,9 +186,15 @@ class Parser:
                     raise bad_frame(
                         kind, data[position + 7 : stop - 1], "a heartbeat has no channel and no payload"
                     )
-            elif not receiver.closes(channel):
-                self._content(kind, channel, data[position:stop], receiver)
+            else:
+                if run:
+                    receiver.publish(run_method, run, run_size)
+                    run, run_method = [], b""
+                if not receiver.closes(channel):
+                    self._content(kind, channel, data[position:stop], receiver)
             position = stop
+        if run:
+            receiver.publish(run_method, run, run_size)
         self._rest = data[position:] if position < end else b""
 
     def _is_paused(self) -> bool:
@@ -195,7 +224,7 @@ class Parser:
             if len(content.parts) > _ONE_BODY:
                 # A body in more frames than it needs would be stored and sent in as many.
                 frames = repacked(frames, self.frame_max)
-            receiver.publish(content.method, frames, content.header_size)
+            receiver.publish(content.method, [frames], content.header_size)
 
     def _header(self, content: _Content, frame: bytes) -> None:
         size = len(frame) - _OVERHEAD
