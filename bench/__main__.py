@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,9 @@ from bench.results import Results
 from bench.runner import run, turns
 from bench.scenarios import SCENARIOS, Scale
 from headwater.core.errors import HeadwaterError
+
+# What is started here starts as it does when pip has installed it: with its bytecode beside it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 QUICK_DIVISOR = 5
 RESULTS = Path(__file__).parent / "results"

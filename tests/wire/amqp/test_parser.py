@@ -155,6 +155,14 @@ def test_frames_that_end_the_connection(stream: bytes, code: ReplyCode) -> None:
     assert caught.value.code is code
 
 
+def test_what_came_before_a_bad_frame_is_taken() -> None:
+    recorder = Recorder()
+    message = header(1, 3) + frame(3, 1, b"abc")
+    with pytest.raises(AmqpError):
+        Parser(FRAME_MAX, MAX_BODY).feed((publish(1) + message) * 2 + frame(8, 1, b""), recorder)
+    assert recorder.events == [("publish", publish(1), message, 14)] * 2
+
+
 def test_a_body_that_is_too_long_closes_its_channel_alone() -> None:
     recorder, parser = Recorder(), Parser(FRAME_MAX, MAX_BODY)
     parser.feed(publish(1) + header(1, MAX_BODY + 1) + frame(3, 1, b"x") + ack(2, 7), recorder)

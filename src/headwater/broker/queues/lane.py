@@ -167,6 +167,15 @@ class Lane:
         self.memory += size
         budget.used += size
 
+    def pass_by(self, messages: list[Message]) -> None:
+        """Give messages their places that are taken as they come."""
+        position = self._next
+        for message in messages:
+            message.lane = self
+            message.position = position
+            position += 1
+        self._next = position
+
     def _open(self) -> Store:
         self.store = self._open_store()
         return self.store

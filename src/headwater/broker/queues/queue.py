@@ -204,6 +204,21 @@ class Queue:
         while self._deal(now_ms):
             pass
 
+    def open_to(self, count: int, *, persistent: bool) -> Consumer | None:
+        """Return the consumer that new messages may go to at once, if there is such a one.
+
+        Nothing waits before them, nothing has to be written down, and it has room for all.
+        """
+        active = self.consumers.active
+        if active is None or self.expires or (persistent and self.lane.durable) or len(self.lane):
+            return None
+        return active if active.room(count) >= count else None
+
+    def give(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Hand new messages to the consumer that the queue is open to."""
+        self.lane.pass_by(messages)
+        self._hand(consumer, messages)
+
     def _deal(self, now_ms: int) -> bool:
         """Give one message each, in turns; a consumer's messages of one pass go out together."""
         given: dict[Consumer, list[Message]] = {}

@@ -126,6 +126,18 @@ class Channel:
         if keep:
             counters.messages_to_acknowledge += len(messages)
 
+    def pass_on(self, consumer: Consumer, address: bytes, contents: list[bytes]) -> None:
+        """Send new messages, whose frames have this channel's number, to a consumer that acknowledges nothing."""
+        tag, pack, suffix = self._next_tag, _TAG.pack, address + _END
+        prefix = consumer.prefix.get(len(address)) or self._prefix(consumer, len(address))
+        out: list[bytes] = []
+        for content in contents:
+            tag += 1
+            out += (prefix, pack(tag, 0), suffix, content)
+        self._next_tag = tag
+        self.connection.send(out, sum(map(len, contents)) + 64 * len(contents))
+        self.connection.node.counters.messages_delivered += len(contents)
+
     def _prefix(self, consumer: Consumer, length: int) -> bytes:
         tag = consumer.tag.encode("utf-8", "surrogateescape")
         size = _DELIVER_FIXED + len(tag) + length

@@ -110,7 +110,7 @@ class AmqpConnection(asyncio.Protocol):
         except Exception:
             logger.exception("a connection from %s failed", self.peer)
             self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "see the broker's log"))
-        self.service.end_turn()
+        self.service.end_soon()
 
     def _begin(self, data: bytes) -> bytes:
         self._first += data

@@ -7,7 +7,7 @@ remembered where its messages go. What is remembered is thrown away when the top
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pamqp import commands
 
@@ -125,10 +125,18 @@ class Publishing:
             service.confirming[channel] = None
             if facts.persistent:
                 channel.stored = True
+        consumer = queue.open_to(len(contents), persistent=facts.persistent)
+        if consumer is not None and consumer.no_ack:
+            receiver = cast(Channel, consumer.receiver)
+            if receiver.number == channel.number and max(map(len, contents)) <= receiver.connection.frame_max:
+                receiver.pass_on(consumer, address, contents)
+                return
         around = header_size + _AROUND
-        queue.lane.push_all(
-            [Message(address, content, facts, _body_size(content, around)) for content in contents]
-        )
+        messages = [Message(address, content, facts, _body_size(content, around)) for content in contents]
+        if consumer is not None:
+            queue.give(consumer, messages)
+            return
+        queue.lane.push_all(messages)
         service.dirty[queue] = None
 
     def _publish_one(self, target: Target, content: bytes, header_size: int) -> None:

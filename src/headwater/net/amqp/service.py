@@ -76,6 +76,7 @@ class QueueService:
         self.turn_ms = 0
         self._opened = False
         self._ending = False
+        self._scheduled = False
         self._positions_due = False
         self._sync_due = False
         self._timed: dict[Queue, None] = {}
@@ -277,13 +278,14 @@ class QueueService:
             self.end_soon()
 
     def end_soon(self) -> None:
-        """End the turn once what is at hand is done, unless somebody does before."""
-        self._ending = True
-        self.node.loop.call_soon(self._end_scheduled)
+        """End the turn once what is at hand is done, for all connections that had something to say."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.node.loop.call_soon(self._end_scheduled)
 
     def _end_scheduled(self) -> None:
-        if self._ending:
-            self.end_turn()
+        self._scheduled = False
+        self.end_turn()
 
     def end_turn(self) -> None:
         """Write, dispatch, and send, for all that has happened since the last turn."""

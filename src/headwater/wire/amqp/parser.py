@@ -21,6 +21,7 @@ __all__ = ["Parser", "Receiver"]
 
 _FRAME = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">BHIHHQ")
+_SIZE = struct.Struct(">Q")
 _ACK = struct.Struct(">QB")
 _METHOD, _HEADER, _BODY, _HEARTBEAT = _KINDS = 1, 2, 3, 8
 _END = 0xCE
@@ -98,20 +99,44 @@ class Parser:
         contents = self._contents
         # Messages that follow one another with the same method go to the receiver together.
         run: list[bytes] = []
-        run_method, run_size = b"", 0
+        run_method, run_size, run_channel = b"", 0, 0
+        # What a message of the run begins with: its method, and its header up to the size of the body.
+        run_head, run_stop = b"", 0
+        unpack_size = _SIZE.unpack_from
+        error: AmqpError | None = None
         while end - position >= _OVERHEAD:
+            if run and data.startswith(run_head, position):
+                begin = position + run_stop
+                after = begin + run_size + _OVERHEAD
+                if after + 7 <= end:
+                    (body,) = unpack_size(data, begin + 11)
+                    kind, channel, size = unpack(data, after)
+                    last = after + size + _OVERHEAD
+                    if (
+                        last <= end
+                        and size == body <= most
+                        and kind == _BODY
+                        and channel == run_channel
+                        and data[after - 1] == _END
+                        and data[last - 1] == _END
+                    ):
+                        run.append(data[begin:last])
+                        position = last
+                        continue
             kind, channel, size = unpack(data, position)
             stop = position + size + _OVERHEAD
             if stop > end:
                 if size > most:
-                    raise bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
-                if kind not in _KINDS:
-                    raise bad_frame(kind, data[position + 7 :], "there is no such type")
+                    error = bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
+                elif kind not in _KINDS:
+                    error = bad_frame(kind, data[position + 7 :], "there is no such type")
                 break
             if size > most:
-                raise bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
+                error = bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
+                break
             if data[stop - 1] != _END:
-                raise bad_frame(kind, data[position + 7 : stop], "it does not end with 206")
+                error = bad_frame(kind, data[position + 7 : stop], "it does not end with 206")
+                break
             if kind == _METHOD:
                 if contents and channel in contents:
                     raise unexpected_frame(kind, data[position + 7 : stop - 1])
@@ -148,18 +173,17 @@ class Parser:
                                             if run:
                                                 receiver.publish(run_method, run, run_size)
                                                 run = []
-                                            run_method, run_size = method, header_size
+                                            run_method, run_size, run_channel = method, header_size, channel
+                                            run_stop = stop - position
+                                            run_head = data[position : stop + 11]
                                         run.append(data[stop:last])
                                         position = last
                                         continue
                             else:
                                 if run:
                                     receiver.publish(run_method, run, run_size)
-                                run, run_method, run_size = (
-                                    [data[stop:after]],
-                                    data[position:stop],
-                                    header_size,
-                                )
+                                    run, run_method = [], b""
+                                receiver.publish(data[position:stop], [data[stop:after]], header_size)
                                 position = after
                                 continue
                     if run:
@@ -183,9 +207,10 @@ class Parser:
                     most = self.frame_max  # the handshake may have raised it
             elif kind == _HEARTBEAT:
                 if channel or size:
-                    raise bad_frame(
+                    error = bad_frame(
                         kind, data[position + 7 : stop - 1], "a heartbeat has no channel and no payload"
                     )
+                    break
             else:
                 if run:
                     receiver.publish(run_method, run, run_size)
@@ -195,6 +220,8 @@ class Parser:
             position = stop
         if run:
             receiver.publish(run_method, run, run_size)
+        if error is not None:
+            raise error
         self._rest = data[position:] if position < end else b""
 
     def _is_paused(self) -> bool:
