@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from headwater.app import App as App
     from headwater.app import Delivery as Delivery
     from headwater.pipeline.clocks import corrected_time as corrected_time
+    from headwater.pipeline.deduplicate import deduplicate as deduplicate
     from headwater.pipeline.joins import join_within as join_within
+    from headwater.pipeline.patterns.match import match as match
     from headwater.pipeline.sliding import sliding as sliding
     from headwater.pipeline.windows import hopping as hopping
     from headwater.pipeline.windows import session as session
@@ -23,8 +25,10 @@ _HOMES = {
     "App": "headwater.app",
     "Delivery": "headwater.app",
     "corrected_time": "headwater.pipeline.clocks",
+    "deduplicate": "headwater.pipeline.deduplicate",
     "hopping": "headwater.pipeline.windows",
     "join_within": "headwater.pipeline.joins",
+    "match": "headwater.pipeline.patterns.match",
     "session": "headwater.pipeline.windows",
     "sliding": "headwater.pipeline.sliding",
     "tumbling": "headwater.pipeline.windows",
@@ -35,8 +39,10 @@ __all__ = [
     "Delivery",
     "__version__",
     "corrected_time",
+    "deduplicate",
     "hopping",
     "join_within",
+    "match",
     "session",
     "sliding",
     "tumbling",

@@ -161,6 +161,7 @@ def _one_machine(options: SessionOptions) -> dict[str, str]:
         "spark.driver.memory": f"{_heap_gigabytes()}g",
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.local.dir": str(scratch),
+        "spark.headwater.state.cache": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
 

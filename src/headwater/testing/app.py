@@ -42,9 +42,6 @@ _SMALL = {
     "spark.default.parallelism": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-    ),
     "spark.driver.memory": "1g",
 }
 # Quick to compile and quick to start, where the default gets fast only in the long run.

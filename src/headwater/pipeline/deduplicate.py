@@ -1,0 +1,48 @@
+"""Deduplication by key within a time, on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType
+
+from headwater.app.durations import milliseconds
+from headwater.pipeline.duplicates import Deduplicate
+from headwater.pipeline.keyed.columns import plain
+from headwater.pipeline.keyed.operator import Output, keyed, named
+from headwater.pipeline.watermark import TimeError, event_time_of, quoted
+
+__all__ = ["deduplicate"]
+
+
+def deduplicate(df: DataFrame, by: str | Sequence[str], within: str, *, ordered: bool = False) -> DataFrame:
+    """Keep the first of the events with equal `by` that lie less than `within` apart in event time.
+
+    An event is let through as it comes; with `ordered` events wait until the watermark has passed them, and the
+    oldest is the first, whatever the order they came in. Events with a null in `by` are never duplicates.
+    """
+    time = event_time_of(df, "the stream of deduplicate")
+    keys = [by] if isinstance(by, str) else list(by)
+    missing = [key for key in keys if key not in df.columns]
+    if missing or not keys:
+        raise TimeError(
+            f"deduplicate by {', '.join(missing) or 'nothing'}; the columns are {', '.join(df.columns)}"
+        )
+    return keyed(
+        df.where(F.col(quoted(time)).isNotNull()),
+        [plain(F.col(quoted(name)), df.schema[name].dataType) for name in keys],
+        [
+            named(df, time),
+            *[_order(df, name) for name in ("_partition", "_offset")],
+            *[named(df, name) for name in df.columns],
+        ],
+        F.col(quoted(time)),
+        Deduplicate(milliseconds(within) * 1000, ordered=ordered),
+        [Output(each.name, each.dataType, event_time=each.name == time) for each in df.schema.fields],
+    )
+
+
+def _order(df: DataFrame, name: str) -> tuple[Column, DataType]:
+    return named(df, name) if name in df.columns else (F.lit(0), IntegerType())

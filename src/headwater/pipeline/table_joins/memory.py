@@ -1,0 +1,77 @@
+"""A maintained join in one process: the three stages as Spark chains them, with their state in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headwater.pipeline.keyed.logic import Step
+from headwater.pipeline.table_joins.join import TableJoin
+from headwater.pipeline.table_joins.net import Net
+from headwater.pipeline.table_joins.pages import MemoryPages
+from headwater.pipeline.table_joins.rekey import Rekey
+from headwater.pipeline.table_joins.shape import LEFT, RIGHT, Shape
+
+__all__ = ["MaintainedJoin"]
+
+Row = tuple[Any, ...]
+
+
+class MaintainedJoin:
+    """Takes batches of changes of both tables, and returns the changes of the result."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._rekeys = (Rekey(shape, LEFT), Rekey(shape, RIGHT))
+        self._join, self._net = TableJoin(shape), Net()
+        self._foreign_keys: tuple[dict[Row, bytes], dict[Row, bytes]] = ({}, {})
+        self.groups: dict[Row, bytes] = {}
+        self.pages: dict[Row, MemoryPages] = {}
+
+    def batch(self, left: Iterable[Row] = (), right: Iterable[Row] = ()) -> list[Row]:
+        """Take changes (version, deleted, *columns) and return changes (*columns, deleted)."""
+        routed: list[Row] = []
+        for side, changes in ((LEFT, left), (RIGHT, right)):
+            routed += self._routed(side, changes)
+        width = len(self._shape.on)
+        out: list[Row] = []
+        for key, rows in _grouped(routed, lambda row: row[:width]).items():
+            pages = self.pages.setdefault(key, MemoryPages())
+            step = self._join.step(key, self.groups.get(key), [row[width:] for row in rows], 0, pages)
+            _keep(self.groups, key, step)
+            if step.state is None:
+                del self.pages[key]
+            out += step.out
+        if not self._shape.needs_net:
+            return out
+        by_key = _grouped(out, self._shape.key_of)
+        return [row for key, rows in by_key.items() for row in self._net.step(key, None, rows, 0).out]
+
+    def _routed(self, side: int, changes: Iterable[Row]) -> list[Row]:
+        places, rekey, known = self._shape.side(side).key_places, self._rekeys[side], self._foreign_keys[side]
+        routed: list[Row] = []
+        if not self._shape.moves(side):
+            joined = self._shape.join_places[side]
+            for version, deleted, *values in changes:
+                join_key = [values[place] for place in joined]
+                routed.append(rekey.route(join_key, tuple(values), version, deleted=deleted))
+            return routed
+        for key, rows in _grouped(changes, lambda row: tuple(row[2 + place] for place in places)).items():
+            step = rekey.step(key, known.get(key), rows, 0)
+            _keep(known, key, step)
+            routed += step.out
+        return routed
+
+
+def _grouped(rows: Iterable[Row], key_of: Callable[[Row], Row]) -> dict[Row, list[Row]]:
+    groups: dict[Row, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key_of(row), []).append(row)
+    return groups
+
+
+def _keep(states: dict[Row, bytes], key: Row, step: Step) -> None:
+    if step.state is None:
+        states.pop(key, None)
+    else:
+        states[key] = step.state
