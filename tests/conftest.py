@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine is no failure, and a run that decides over a change does not draw lots.
 hypothesis.settings.register_profile("headwater", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -51,16 +54,17 @@ def kcat() -> str:
     return need("kcat", "kcat")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares a server, where tests run side by side.
+class ByServer(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps together what shares a server: the tests of a directory on one broker; all others go by file."""
 
-    The tests of one directory on one broker make a group, whose broker is started once; all others go by file.
-    """
-    for item in items:
-        broker = next(
-            (part for part in ("on-headwater", "on-kafka", "on-rabbitmq") if part in item.name), None
-        )
-        place = item.path.parent if broker else item.path
-        item.add_marker(
-            pytest.mark.xdist_group(f"{place.relative_to(item.config.rootpath)} {broker or ''}".strip())
-        )
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        for broker in ("on-headwater", "on-kafka", "on-rabbitmq"):
+            if broker in nodeid:
+                return f"{Path(file).parent} {broker}"
+        return file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Say which tests go to the same process, where `--dist loadscope` asks for that."""
+    return ByServer(config, log) if config.getvalue("dist") == "loadscope" else None
