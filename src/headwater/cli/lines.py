@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, TypeVar
 
+from headwater.cli.output import note
 from headwater.cli.positions import parse_time
 
 _MARK = "base64"
@@ -21,8 +23,23 @@ _FIELDS = {"key", "value", "headers", "partition", "timestamp"}
 _MAX_PARTITION = 2**31 - 1
 
 
+Read = TypeVar("Read")
+
+
 class BadLine(ValueError):
     """A line that is no record, and why."""
+
+
+def read_lines(source: IO[bytes], parse: Callable[[bytes], Read], what: str) -> Iterator[Read]:
+    """Yield what each line stands for; `what` says to a person at a terminal what becomes of a line."""
+    if source is sys.stdin.buffer and sys.stdin.isatty():
+        note(f"Each line becomes a {what}; Ctrl-D ends.")
+    for number, text in enumerate(source, 1):
+        text = text.rstrip(b"\r\n") if text.endswith(b"\r\n") else text.rstrip(b"\n")
+        try:
+            yield parse(text)
+        except BadLine as error:
+            raise BadLine(f"line {number}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from headwater.cli.client import SECONDS, Connection, broker_options, connect, describe
-from headwater.cli.lines import BadLine, Line, parse_json, parse_plain
+from headwater.cli.lines import BadLine, Line, parse_json, parse_plain, read_lines
 from headwater.cli.options import Assignment
 from headwater.cli.output import note
 
@@ -171,7 +169,7 @@ def produce_command(
         sender = Sender(connection, topic, codec=codec, acks=acks)
         began = time.monotonic()
         try:
-            for line in _lines(source, parse):
+            for line in read_lines(source, parse, "record"):
                 sender.send(line)
             sender.flush()
         except KeyboardInterrupt:
@@ -186,14 +184,3 @@ def produce_command(
         seconds = time.monotonic() - began
     rate = sender.sent / seconds if seconds else 0
     note(f"Produced {sender.sent:,} records to {topic} in {seconds:.2f} s ({rate:,.0f} records/s).")
-
-
-def _lines(source: IO[bytes], parse: Callable[[bytes], Line]) -> Iterator[Line]:
-    if source is sys.stdin.buffer and sys.stdin.isatty():
-        note("Each line becomes a record; Ctrl-D ends.")
-    for number, text in enumerate(source, 1):
-        text = text.rstrip(b"\r\n") if text.endswith(b"\r\n") else text.rstrip(b"\n")
-        try:
-            yield parse(text)
-        except BadLine as error:
-            raise BadLine(f"line {number}: {error}") from None

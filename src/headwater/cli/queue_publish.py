@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headwater.cli.amqp import connect, table
-from headwater.cli.lines import BadLine
+from headwater.cli.lines import BadLine, read_lines
 from headwater.cli.options import Assignment
 from headwater.cli.output import note
-from headwater.cli.queue_lines import PERSISTENT, TRANSIENT, Draft, parse, plain
+from headwater.cli.queue_lines import PERSISTENT, TRANSIENT, parse, plain
 
 if TYPE_CHECKING:
     from headwater.client.amqp import Channel
@@ -72,7 +71,7 @@ def publish_lines(
         check(channel)
         channel.confirm()
         try:
-            for draft in _drafts(source, lambda text: read(text, common, mode)):
+            for draft in read_lines(source, lambda text: read(text, common, mode), "message"):
                 key = draft.routing_key if routing_key is None else routing_key
                 channel.publish(
                     draft.body,
@@ -93,14 +92,3 @@ def publish_lines(
     rate = count / seconds if seconds else 0
     place = f"the exchange {exchange}" if exchange else str(routing_key)
     note(f"Published {count:,} messages to {place} in {seconds:.2f} s ({rate:,.0f} messages/s).")
-
-
-def _drafts(source: IO[bytes], read: Callable[[bytes], Draft]) -> Iterator[Draft]:
-    if source is sys.stdin.buffer and sys.stdin.isatty():
-        note("Each line becomes a message; Ctrl-D ends.")
-    for number, text in enumerate(source, 1):
-        text = text.rstrip(b"\r\n") if text.endswith(b"\r\n") else text.rstrip(b"\n")
-        try:
-            yield read(text)
-        except BadLine as error:
-            raise BadLine(f"line {number}: {error}") from None

@@ -11,7 +11,7 @@ from headwater.net.tls import TlsServer
 if TYPE_CHECKING:
     from headwater.net.node import Node
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "Connection"]
 
 
 class Connection(Protocol):

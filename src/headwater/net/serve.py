@@ -83,7 +83,7 @@ async def _serve(options: BrokerOptions) -> int:
             ) from error
         node.host, node.port = options.advertise or (host, port)
         queue_listener = await _start_amqp(options, node) if queues else None
-        _reload_on_hangup([listener.tls, queue_listener[0].tls if queue_listener else None], loop)
+        _reload_on_hangup([listener.port.tls, queue_listener[0].port.tls if queue_listener else None], loop)
         monitoring = await _start_metrics(options, node, listener)
         node.start()
         # What start-up made stays: the collector need not look at it again.

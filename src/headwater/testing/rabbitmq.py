@@ -7,14 +7,11 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from headwater.testing.process import ProcessError, free_port, terminate
+from headwater.testing.server import RealServer
 
 __all__ = ["RealRabbitMQ", "answers"]
 
@@ -33,7 +30,7 @@ def answers(host: str, port: int, seconds: float = 1) -> bool:
         return False
 
 
-class RealRabbitMQ:
+class RealRabbitMQ(RealServer):
     """Debian's RabbitMQ on one node, a context manager that is ready inside its block.
 
     Data, cookie, plugins, node name and every port, epmd's included, are its own, so that it disturbs no
@@ -44,6 +41,9 @@ class RealRabbitMQ:
     ...     pika.BlockingConnection(pika.ConnectionParameters(rabbitmq.host, rabbitmq.port))
     """
 
+    name = "RabbitMQ"
+    stop_seconds = 30
+
     def __init__(
         self,
         data: Path | None = None,
@@ -52,40 +52,17 @@ class RealRabbitMQ:
         settings: Mapping[str, str] | None = None,
         start_seconds: float = 60,
     ) -> None:
-        self.host = "127.0.0.1"
-        self.port = free_port()
+        super().__init__(data, start_seconds=start_seconds)
         self.vhosts = vhosts
-        self.start_seconds = start_seconds
-        self.ready_after = 0.0
-        self._temporary = data is None
-        self._data = data
         self._extra = dict(settings or {})
         self._epmd_port = free_port()
         self._distribution_port = free_port()
         self._epmd: subprocess.Popen[bytes] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     def installed() -> bool:
         """Tell whether Debian's rabbitmq-server is on this machine."""
         return (_SCRIPTS / "rabbitmq-server").exists() and shutil.which("epmd") is not None
-
-    @property
-    def data(self) -> Path:
-        """Return the directory that holds the settings, the messages and the server's log."""
-        if self._data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="rabbitmq-"))
-        return self._data
-
-    @property
-    def log_path(self) -> Path:
-        """Return the file that holds what the server prints."""
-        return self.data / "server.log"
-
-    @property
-    def pid(self) -> int:
-        """Return the process id of the running server."""
-        return self._running().pid
 
     @property
     def node(self) -> str:
@@ -104,36 +81,22 @@ class RealRabbitMQ:
             **self._extra,
         }
 
-    def start(self) -> Self:
-        """Start the server, and return once it answers."""
-        if self._process is not None:
-            raise ProcessError(f"RabbitMQ already runs as process {self._process.pid}: stop it first")
-        if not self.installed():
-            raise ProcessError("there is no RabbitMQ here: install Debian's rabbitmq-server")
-        self._configure()
-        began = time.monotonic()
-        with self.log_path.open("ab") as log:
-            self._epmd = self._spawn(log.fileno(), "epmd", "-port", str(self._epmd_port))
-            self._process = self._spawn(log.fileno(), str(_SCRIPTS / "rabbitmq-server"))
-        self._await_ready(self._process, began + self.start_seconds)
-        self.ready_after = time.monotonic() - began
-        return self
+    def launch(self, log: int) -> subprocess.Popen[bytes]:
+        """Start RabbitMQ, and the epmd that Erlang finds it by."""
+        environment = self._environment()
+        self._epmd = self.spawn(["epmd", "-port", str(self._epmd_port)], log, environment)
+        return self.spawn([str(_SCRIPTS / "rabbitmq-server")], log, environment)
 
-    def stop(self) -> int:
-        """Stop the server with SIGTERM, by force if it takes too long, and return its exit status."""
-        return self._reap(terminate(self._running(), seconds=30))
+    def answers(self) -> bool:
+        """Tell whether it begins AMQP's handshake."""
+        return answers(self.host, self.port)
 
-    def kill(self) -> int:
-        """Kill the server with SIGKILL, as a crash would, and return its exit status."""
-        process = self._running()
-        process.kill()
-        return self._reap(process.wait())
-
-    def restart(self) -> Self:
-        """Stop the server if it runs, and start it on the same data and port."""
-        if self._process is not None:
-            self.stop()
-        return self.start()
+    def ended(self) -> None:
+        """End epmd too."""
+        super().ended()
+        if self._epmd is not None:
+            terminate(self._epmd, seconds=5)
+            self._epmd = None
 
     def control(self, *arguments: str, seconds: float = 60) -> str:
         """Run `rabbitmqctl` on the node and return what it prints.
@@ -152,35 +115,10 @@ class RealRabbitMQ:
             raise ProcessError(f"rabbitmqctl {arguments[0]} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def errors(self) -> str:
-        """Return what the server has printed."""
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self.stop()
-        if self._temporary:
-            shutil.rmtree(self.data, ignore_errors=True)
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise ProcessError("RabbitMQ is not running: start it first")
-        return self._process
-
-    def _reap(self, status: int) -> int:
-        self._process = None
-        if self._epmd is not None:
-            terminate(self._epmd, seconds=5)
-            self._epmd = None
-        return status
-
-    def _configure(self) -> None:
-        self.data.mkdir(parents=True, exist_ok=True)
+    def prepare(self) -> None:
+        """Write the settings, and what is there from the beginning."""
+        if not self.installed():
+            raise ProcessError("there is no RabbitMQ here: install Debian's rabbitmq-server")
         lines = "".join(f"{name} = {value}\n" for name, value in self.settings.items())
         (self.data / "rabbitmq.conf").write_text(lines)
         (self.data / "enabled_plugins").write_text(f"[{','.join(_PLUGINS)}].\n")
@@ -209,24 +147,3 @@ class RealRabbitMQ:
             # Erlang takes the place of the script that starts it, so that signals reach it.
             "detached": "yes",
         }
-
-    def _spawn(self, log: int, *command: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=self.data,
-        )
-
-    def _await_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                self._reap(process.returncode)
-                raise ProcessError(f"RabbitMQ ended with {process.returncode}:\n{self.errors()[-4000:]}")
-            if answers(self.host, self.port):
-                return
-            time.sleep(0.05)
-        self.kill()
-        raise ProcessError(f"RabbitMQ did not answer within {self.start_seconds} s:\n{self.errors()[-4000:]}")

@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ BACK_SECONDS = 1.0
 way there, on a machine with more to do than it can, is what the rest is for."""
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """Connects again and again until it is told to stop."""
 
     def __init__(self, broker: Broker) -> None:
@@ -49,8 +50,9 @@ class Client(threading.Thread):
             finally:
                 raw.close()
 
+    @abstractmethod
     def work(self, raw: Raw) -> None:
-        raise NotImplementedError
+        """Use a connection until it ends or `_stopping` is set."""
 
     def finish(self) -> None:
         self._stopping.set()

@@ -85,10 +85,10 @@ class _DefaultMatcher(Matcher):
     """The queue that the routing key names; there are no bindings of the default exchange but those."""
 
     def add(self, binding: Binding) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"{binding} is refused: nothing is bound to the default exchange")
 
     def remove(self, binding: Binding) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"{binding} cannot be there: nothing is bound to the default exchange")
 
     def match(self, question: Question) -> Collection[Destination]:
         return [Destination("queue", key) for key in question.routing_keys]

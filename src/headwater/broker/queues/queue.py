@@ -67,7 +67,6 @@ class Queue:
         self.lane = self.lanes[-1]
         self.consumers = Consumers(single=self.settings.single_active_consumer)
         self.unacked = 0
-        self.had_consumers = False
         self.dead: list[Dead] = []
         """What was taken out and not consumed, to be dead-lettered or settled by the shell."""
         self.used_ms = 0
@@ -347,7 +346,6 @@ class Queue:
                 ReplyCode.ACCESS_REFUSED, f"queue '{name}' in vhost '{vhost}' in exclusive use", 60, 20
             )
         self.consumers.add(consumer)
-        self.had_consumers = True
 
     def remove_consumer(self, consumer: Consumer) -> bool:
         """Let a consumer go; true when the queue goes with its last one."""

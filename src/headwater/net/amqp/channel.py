@@ -6,11 +6,14 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pamqp import commands
+
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.record.amqp.message import Message
 from headwater.wire.amqp.constants import BASIC_ACK, BASIC_DELIVER, BASIC_NACK, METHOD
+from headwater.wire.amqp.methods import encode_method, make
 
 if TYPE_CHECKING:
     from headwater.net.amqp.connection import AmqpConnection
@@ -182,7 +185,16 @@ class Channel:
 
     def deliver_reply(self, message: Message) -> None:
         """Give the answer to a question that was asked on this channel."""
-        self.connection.deliver_reply(self, message)
+        assert self.reply_tag is not None, "it consumes replies"
+        deliver = make(
+            commands.Basic.Deliver,
+            consumer_tag=self.reply_tag,
+            delivery_tag=self.next_tag(),
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+        )
+        frames = message.frames_for(self.number, self.connection.frame_max)
+        self.connection.send([encode_method(self.number, deliver), frames], len(frames))
 
     # -- settling --------------------------------------------------------------------------------
 

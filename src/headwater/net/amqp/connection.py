@@ -15,11 +15,10 @@ from pamqp import commands
 
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import Channel
+from headwater.net.amqp.greeting import Greeting
 from headwater.net.amqp.methods import HANDLERS
 from headwater.net.amqp.publishing import Publishing, Target
-from headwater.record.amqp.message import Message
-from headwater.wire.amqp.constants import CHANNEL_OPEN, FRAME_MIN_SIZE, HEARTBEAT_FRAME
-from headwater.wire.amqp.handshake import Credentials, Handshake, Stage
+from headwater.wire.amqp.constants import CHANNEL_OPEN, FRAME_MIN_SIZE
 from headwater.wire.amqp.methods import decode_method, encode_close, encode_method, make
 from headwater.wire.amqp.parser import Parser
 
@@ -30,7 +29,6 @@ __all__ = ["AmqpConnection"]
 
 logger = logging.getLogger(__name__)
 
-_HEADER_BYTES = 8
 _WRITE_HIGH = 128 * 1024
 _WRITE_LOW = 32 * 1024
 _GATHERED = 96 * 1024
@@ -51,17 +49,14 @@ class AmqpConnection(asyncio.Protocol):
         self.active_ms = 0
         self.frame_max = FRAME_MIN_SIZE
         self.channel_max = 0
-        self.heartbeat = 0
         self.channels: dict[int, Channel] = {}
         self.choked = False
         self.blocked = False
         """Whether the client was told that it had better not publish."""
-        self.publishes = False
-        self.handshake = Handshake(listener.properties, listener.mechanisms, listener.tuning)
+        self.greeting = Greeting(self)
         self._parser = Parser(FRAME_MIN_SIZE, listener.max_body)
         self._publishing = Publishing(self)
         self.publish = self._publishing.publish
-        self._first = b""
         self._out: list[bytes] = []
         self._gathered = 0
         self._held = False
@@ -69,13 +64,11 @@ class AmqpConnection(asyncio.Protocol):
         """The memory of what its transactions hold back."""
         self._unfinished = 0
         self.full = False
-        self._stalled: list[tuple[bytes, list[bytes], int]] = []
         """Whether there is no room on the disk for what the client would publish."""
+        self._stalled: list[tuple[bytes, list[bytes], int]] = []
         self._stopped = False
         self._closing = False
         self._transport: asyncio.Transport | None = None
-        self._sent_ms = 0
-        self._beat: asyncio.TimerHandle | None = None
 
     # -- transport -------------------------------------------------------------------------------
 
@@ -95,8 +88,8 @@ class AmqpConnection(asyncio.Protocol):
         if self._closing and not self.channels and self._transport is None:
             return
         try:
-            if self.handshake.stage is Stage.WAITING:
-                data = self._begin(data)
+            if self.greeting.waits:
+                data = self.greeting.begin(data)
                 if not data:
                     return
             self.service.begin_turn()
@@ -111,18 +104,6 @@ class AmqpConnection(asyncio.Protocol):
             logger.exception("a connection from %s failed", self.peer)
             self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "see the broker's log"))
         self.service.end_soon()
-
-    def _begin(self, data: bytes) -> bytes:
-        self._first += data
-        if len(self._first) < _HEADER_BYTES:
-            return b""
-        header, rest = self._first[:_HEADER_BYTES], self._first[_HEADER_BYTES:]
-        self._first = b""
-        self.write(self.handshake.start(header))
-        if self.handshake.close:
-            self.close(f"it does not speak AMQP 0-9-1: it began with {header!r}")
-            return b""
-        return rest
 
     def pause_writing(self) -> None:
         """Give its consumers nothing more: the client does not read."""
@@ -142,8 +123,7 @@ class AmqpConnection(asyncio.Protocol):
         """Let go of everything that the client had."""
         self._transport = None
         self._closing = True
-        if self._beat is not None:
-            self._beat.cancel()
+        self.greeting.end()
         self.end_channels()
         for definition in self.service.definitions.owned_by(self.vhost, self.number):
             self.service.change(self.service.definitions.delete_queue(definition.vhost, definition.name))
@@ -203,11 +183,11 @@ class AmqpConnection(asyncio.Protocol):
 
     def method(self, channel: int, payload: bytes) -> None:
         """Take any other method."""
-        if self.handshake.stage is not Stage.RUNNING:
-            self._greet(channel, payload)
+        if not self.greeting.over:
+            self.greeting.method(channel, decode_method(payload))
             return
         if channel == 0:
-            self._connection_method(decode_method(payload))
+            self.connection_method(decode_method(payload))
             return
         found = self.channels.get(channel)
         if found is not None and found.closing:
@@ -246,7 +226,7 @@ class AmqpConnection(asyncio.Protocol):
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content on channel 0")
         found = self.channels.get(channel)
         if found is None:
-            if self.handshake.stage is Stage.RUNNING and not self._closing:
+            if self.greeting.over and not self._closing:
                 self.channel(channel)
             return self._closing
         return found.closing
@@ -283,55 +263,17 @@ class AmqpConnection(asyncio.Protocol):
         """Publish what a transaction has held back."""
         self._publishing.commit(publishes)
 
-    # -- handshake -------------------------------------------------------------------------------
-
-    def _greet(self, channel: int, payload: bytes) -> None:
-        command = decode_method(payload)
-        handshake = self.handshake
-        if channel:
-            raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {channel} before the connection is open")
-        if isinstance(command, commands.Connection.Close):
-            self._connection_method(command)
-            return
-        if isinstance(command, commands.Connection.CloseOk):
-            self.close()
-            return
-        match handshake.stage:
-            case Stage.STARTING:
-                self._log_in(handshake.start_ok(command))
-            case Stage.TUNING:
-                tuned = handshake.tune_ok(command)
-                self.frame_max, self.channel_max = tuned.frame_max, tuned.channel_max
-                self.heartbeat = tuned.heartbeat
-                self._parser.frame_max = tuned.frame_max
-                self._start_heartbeat()
-            case _:
-                vhost = handshake.open(command)
-                self.service.definitions.virtual_host(vhost)
-                self.vhost = vhost
-                self.write(handshake.open_ok())
-                self.listener.admitted(self)
-                self.listener.tell_blocked(self)
-
-    def _log_in(self, credentials: Credentials) -> None:
-        self.user = credentials.user
-        if not self.listener.access.sasl:
-            self.write(self.handshake.tune())
-            return
-        self.hold()
-        self.listener.check_password(self, credentials)
-
-    def logged_in(self) -> None:
-        """Go on with a client whose password is right."""
-        self.write(self.handshake.tune())
-        self.go_on()
-
-    def refuse_login(self, reason: str) -> None:
-        """End the connection of a client whose password is wrong."""
-        self.write(self.handshake.refuse_login())
-        self.close(reason)
-
     # -- waiting ---------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is read from the client for now, for no fault of its own."""
+        return self._held or self._stopped
+
+    def tune(self, frame_max: int, channel_max: int) -> None:
+        """Hold to what was agreed on."""
+        self.frame_max, self.channel_max = frame_max, channel_max
+        self._parser.frame_max = frame_max
 
     def hold(self) -> None:
         """Take nothing more in until `go_on`: an answer has to wait, and what follows it too."""
@@ -384,23 +326,10 @@ class AmqpConnection(asyncio.Protocol):
 
         self.node.commit.wait(synced)
 
-    # -- heartbeats ------------------------------------------------------------------------------
-
-    def _start_heartbeat(self) -> None:
-        if self.heartbeat:
-            self._beat = self.node.loop.call_later(self.heartbeat / 2, self._heartbeat)
-
-    def _heartbeat(self) -> None:
-        quiet_ms = self.node.clock.monotonic_ms() - self.active_ms
-        if quiet_ms > 2000 * self.heartbeat and not (self._held or self._stopped):
-            self.close(f"missed heartbeats from client, timeout: {self.heartbeat}s")
-            return
-        self.write(HEARTBEAT_FRAME)
-        self._beat = self.node.loop.call_later(self.heartbeat / 2, self._heartbeat)
-
     # -- ends ------------------------------------------------------------------------------------
 
-    def _connection_method(self, command: object) -> None:
+    def connection_method(self, command: object) -> None:
+        """Take a method that is about the connection."""
         if isinstance(command, commands.Connection.Close):
             self.end_channels()
             self._closing = True
@@ -427,20 +356,20 @@ class AmqpConnection(asyncio.Protocol):
             return
         if channel.closing:
             return
-        channel.closing = True
-        self._parser.forget(channel.number)
-        channel.end()
-        self._publishing.forget()
+        self._end_channel(channel)
         self.send([encode_close(channel.number, error)], 0)
 
     def close_channel(self, channel: Channel) -> None:
         """Close a channel because the client asked for it."""
+        self._end_channel(channel)
+        self.channels.pop(channel.number, None)
+        self.command(channel.number, make(commands.Channel.CloseOk))
+
+    def _end_channel(self, channel: Channel) -> None:
         channel.closing = True
         self._parser.forget(channel.number)
         channel.end()
         self._publishing.forget()
-        self.channels.pop(channel.number, None)
-        self.command(channel.number, make(commands.Channel.CloseOk))
 
     def fail(self, error: AmqpError) -> None:
         """Tell the client what it did wrong, and end the connection."""
@@ -450,7 +379,7 @@ class AmqpConnection(asyncio.Protocol):
         self.listener.report(self, error.reply_text)
         self.end_channels()
         self._parser.paused = True
-        if not self._tells(error):
+        if not self.greeting.tells(error):
             self.close()
             return
         self.send([encode_close(0, error)], 0)
@@ -458,16 +387,9 @@ class AmqpConnection(asyncio.Protocol):
         self._parser = Parser(max(self.frame_max, FRAME_MIN_SIZE), 0)
         self.node.loop.call_later(_CLOSE_SECONDS, self.close)
 
-    def _tells(self, error: AmqpError) -> bool:
-        """Whether the client is told: before it has come through the handshake, hardly ever."""
-        stage = self.handshake.stage
-        if stage in (Stage.OPENING, Stage.AUTHORIZING, Stage.RUNNING):
-            return True
-        return stage is Stage.TUNING and error.code is ReplyCode.NOT_ALLOWED
-
     def shut_down(self) -> None:
         """Tell the client that the broker stops, and close."""
-        if self.handshake.stage is Stage.RUNNING and not self._closing:
+        if self.greeting.over and not self._closing:
             forced = AmqpError(
                 ReplyCode.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'"
             )
@@ -485,7 +407,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def tell_cancelled(self, channel: Channel, tag: str) -> None:
         """Tell the client that a consumer gets nothing more, if it understands that."""
-        if "consumer_cancel_notify" in self.handshake.capabilities and not self._closing:
+        if "consumer_cancel_notify" in self.greeting.capabilities and not self._closing:
             self.command(channel.number, make(commands.Basic.Cancel, consumer_tag=tag, nowait=True))
 
     def tell_blocked(self, reason: str | None) -> None:
@@ -494,24 +416,10 @@ class AmqpConnection(asyncio.Protocol):
         self._publishing.forget()
         if self._stopped and not self.full:
             self._publish_stalled()
-        if "connection.blocked" not in self.handshake.capabilities or self.blocked == (reason is not None):
+        if "connection.blocked" not in self.greeting.capabilities or self.blocked == (reason is not None):
             return
         self.blocked = reason is not None
         if reason is not None:
             self.command(0, make(commands.Connection.Blocked, reason=reason))
         else:
             self.command(0, make(commands.Connection.Unblocked))
-
-    def deliver_reply(self, channel: Channel, message: Message) -> None:
-        """Give a reply to whoever asked, on the channel that it asked on."""
-        assert channel.reply_tag is not None, "it consumes replies"
-        deliver = make(
-            commands.Basic.Deliver,
-            consumer_tag=channel.reply_tag,
-            delivery_tag=channel.next_tag(),
-            redelivered=False,
-            exchange=message.exchange,
-            routing_key=message.routing_key,
-        )
-        frames = message.frames_for(channel.number, self.frame_max)
-        self.send([encode_method(channel.number, deliver), frames], len(frames))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from headwater.net.access import AccessOptions
 from headwater.net.admission import Admission
 from headwater.net.amqp.connection import AmqpConnection
 from headwater.net.amqp.unfinished import UnfinishedMessages
-from headwater.net.tls import ServerTls, TlsServer
+from headwater.net.port import Port
 from headwater.wire.amqp.handshake import AMQPLAIN, Credentials, Tuning, server_properties
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ __all__ = ["AmqpListener"]
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 _CHECK_SECONDS = 0.25
 _SEND_BUFFER = 128 * 1024
 """What the system holds for a client that does not read; a small one keeps what is on its way short."""
@@ -46,16 +44,13 @@ class AmqpListener:
             heartbeat=node.number("headwater.amqp.heartbeat.seconds"),
         )
         self.max_body = node.number("headwater.amqp.message.max.bytes")
-        self.tls: ServerTls | None = None
-        if access.tls_cert is not None:
-            self.tls = ServerTls(access.tls_cert, access.tls_key, access.tls_client_ca)
         self.unfinished = UnfinishedMessages(node.number("headwater.amqp.unfinished.max.bytes"))
         self._numbers = count(1)
         self._admission = Admission[AmqpConnection](node, logger)
         self.connections = node.queue_service.connections = self._admission.connections
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._tls_server: TlsServer | None = None
+        self.port = Port(
+            node, access, self._admission, lambda: AmqpConnection(self), send_buffer=_SEND_BUFFER
+        )
         self._check: asyncio.TimerHandle | None = None
         self._blocked = False
 
@@ -73,23 +68,7 @@ class AmqpListener:
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port, which the system chooses when `port` is 0."""
-        if self.tls is not None:
-            self._tls_server = TlsServer(
-                self.tls,
-                lambda: AmqpConnection(self),
-                seconds=self.node.number("headwater.authentication.timeout.ms") / 1000,
-                refuse=self._admission.refusal,
-                report=self._admission.report,
-            )
-            self._admission.tls_server = self._tls_server
-            chosen = await self._tls_server.start(host, port, _BACKLOG)
-        else:
-            self._server = await self.node.loop.create_server(
-                lambda: AmqpConnection(self), host, port, backlog=_BACKLOG
-            )
-            for listening in self._server.sockets:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-            chosen = self._server.sockets[0].getsockname()[1]
+        chosen = await self.port.open(host, port)
         self._watch()
         return chosen
 
@@ -97,16 +76,7 @@ class AmqpListener:
         """Stop accepting, and close the connections."""
         if self._check is not None:
             self._check.cancel()
-        if self._server is not None:
-            self._server.close()
-        if self._tls_server is not None:
-            await self._tls_server.stop()
-        for connection in list(self.connections):
-            connection.shut_down()
-        await asyncio.sleep(0)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.port.close(AmqpConnection.shut_down)
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -133,9 +103,7 @@ class AmqpListener:
 
     def check_password(self, connection: AmqpConnection, credentials: Credentials) -> None:
         """Check who a client says it is, away from the event loop."""
-        task = self.node.loop.create_task(self._check_password(connection, credentials))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.port.run(self._check_password(connection, credentials))
 
     async def _check_password(self, connection: AmqpConnection, credentials: Credentials) -> None:
         exchange = PlainExchange(self.node.users.any_scram)
@@ -144,9 +112,9 @@ class AmqpListener:
             await self.node.loop.run_in_executor(None, exchange.answer, token)
         except AuthenticationFailed as error:
             await asyncio.sleep(self.node.number("connection.failed.authentication.delay.ms") / 1000)
-            connection.refuse_login(f"{credentials.user!r:.80} did not authenticate: {error.reason}")
+            connection.greeting.refuse_login(f"{credentials.user!r:.80} did not authenticate: {error.reason}")
         else:
-            connection.logged_in()
+            connection.greeting.logged_in()
 
     # -- time ------------------------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Management"]
 
-_REPLY_TO = "amq.rabbitmq.reply-to."
 
 Item = dict[str, Any]
 
@@ -93,10 +92,9 @@ class Management:
 
     def _reply(self, connection: AmqpConnection, reply: Message) -> None:
         service, to = self._service, reply.routing_key
-        if to.startswith(_REPLY_TO):
-            asker = service.replies.get(to.removeprefix(_REPLY_TO))
-            if asker is not None:
-                asker.deliver_reply(reply)
+        asker = service.asker(to)
+        if asker is not None:
+            asker.deliver_reply(reply)
             return
         queue = service.queues.get((connection.vhost, to))
         if queue is not None and queue.settings.topic is None:

@@ -9,11 +9,10 @@ from pamqp import commands
 
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.equivalence import type_name
-from headwater.broker.queues.names import server_name
+from headwater.broker.queues.names import REPLY_QUEUE, server_name
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import UNLIMITED, Channel
-from headwater.net.amqp.publishing import REPLY_TO
 from headwater.wire.amqp.methods import AccessRequest, AccessRequestOk, encode_method, make
 
 if TYPE_CHECKING:
@@ -56,6 +55,12 @@ def _named(channel: Channel, name: str) -> str:
     if not channel.last_queue:
         raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
     return channel.last_queue
+
+
+def _bound(channel: Channel, command: commands.Queue.Bind | commands.Queue.Unbind) -> tuple[str, str]:
+    """Return the queue and the routing key of a binding; with neither given, the last queue is both."""
+    queue = _named(channel, command.queue)
+    return queue, command.routing_key or ("" if command.queue else queue)
 
 
 # -- channels ------------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ def queue_declare(channel: Channel, command: commands.Queue.Declare) -> None:
         name, server_named = server_name(service.random_bytes()), True
     elif not name:
         name = _named(channel, name)
-    if name == REPLY_TO or name.removeprefix(f"{REPLY_TO}.") in service.replies:
+    if name == REPLY_QUEUE or service.asker(name) is not None:
         _answer(channel, command, make(commands.Queue.DeclareOk, queue=name))
         return
     if not command.passive:
@@ -172,10 +177,7 @@ def queue_declare(channel: Channel, command: commands.Queue.Declare) -> None:
 
 def queue_bind(channel: Channel, command: commands.Queue.Bind) -> None:
     """Bind a queue to an exchange."""
-    queue = _named(channel, command.queue)
-    routing_key = command.routing_key
-    if not command.queue and not routing_key:
-        routing_key = queue
+    queue, routing_key = _bound(channel, command)
     records = channel.service.definitions.bind(
         channel.connection.vhost, command.exchange, queue, "queue", routing_key, command.arguments,
         owner=channel.connection.number,
@@ -185,10 +187,7 @@ def queue_bind(channel: Channel, command: commands.Queue.Bind) -> None:
 
 def queue_unbind(channel: Channel, command: commands.Queue.Unbind) -> None:
     """Take a binding of a queue back."""
-    queue = _named(channel, command.queue)
-    routing_key = command.routing_key
-    if not command.queue and not routing_key:
-        routing_key = queue
+    queue, routing_key = _bound(channel, command)
     records = channel.service.definitions.unbind(
         channel.connection.vhost, command.exchange, queue, "queue", routing_key, command.arguments,
         owner=channel.connection.number,
@@ -242,7 +241,7 @@ def basic_consume(channel: Channel, command: commands.Basic.Consume) -> None:
     if tag in channel.consumers or tag == channel.reply_tag:
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     name = _named(channel, command.queue)
-    if name == REPLY_TO:
+    if name == REPLY_QUEUE:
         _consume_replies(channel, command, tag)
         return
     queue = _queue(channel, name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from pamqp import commands
 
+from headwater.broker.queues.names import REPLY_QUEUE
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import Channel
@@ -32,7 +33,6 @@ _AROUND = 16
 _ONE_FRAME = 120_000
 _HELD_OVERHEAD = 200
 """What a message that a transaction holds back takes in memory besides its content, about."""
-REPLY_TO = "amq.rabbitmq.reply-to"
 MANAGEMENT = "amq.headwater.management"
 _HAS_REPLY_TO = 0x0200
 
@@ -41,7 +41,7 @@ _HAS_REPLY_TO = 0x0200
 def _known(raw: bytes) -> tuple[Facts, bool]:
     """Return what matters of a message's properties, and whether that is only if it is to be kept."""
     facts = known_facts(raw)
-    asks = bool(int.from_bytes(raw[:2], "big") & _HAS_REPLY_TO) and REPLY_TO.encode() in raw
+    asks = bool(int.from_bytes(raw[:2], "big") & _HAS_REPLY_TO) and REPLY_QUEUE.encode() in raw
     return facts, facts.expiration_ms is None and not facts.headers and not facts.user_id and not asks
 
 
@@ -181,7 +181,7 @@ class Publishing:
 
     def _route(self, target: Target) -> None:
         service, vhost = self._service, self._connection.vhost
-        if target.exchange == "" and target.routing_key.startswith(REPLY_TO + "."):
+        if target.exchange == "" and target.routing_key.startswith(REPLY_QUEUE + "."):
             return
         if target.exchange == "" and target.routing_key == MANAGEMENT:
             return
@@ -216,12 +216,12 @@ class Publishing:
                 raise AmqpError(ReplyCode.PRECONDITION_FAILED, text, 60, 40)
         if int.from_bytes(raw[:2], "big") & _HAS_REPLY_TO:
             properties = properties or message.properties()
-            if properties.reply_to == REPLY_TO:
+            if properties.reply_to == REPLY_QUEUE:
                 if channel.reply_tag is None:
                     raise AmqpError(ReplyCode.PRECONDITION_FAILED, "fast reply consumer does not exist")
-                properties.reply_to = f"{REPLY_TO}.{channel.reply_token}"
+                properties.reply_to = f"{REPLY_QUEUE}.{channel.reply_token}"
                 message = message.rewritten(target.address, properties)
-        if target.exchange == "" and target.routing_key.startswith(REPLY_TO + "."):
+        if target.exchange == "" and target.routing_key.startswith(REPLY_QUEUE + "."):
             self._reply(target, message)
             return
         if target.exchange == "" and target.routing_key == MANAGEMENT:
@@ -260,7 +260,7 @@ class Publishing:
         return route, message
 
     def _reply(self, target: Target, message: Message) -> None:
-        asker = self._service.replies.get(target.routing_key[len(REPLY_TO) + 1 :])
+        asker = self._service.asker(target.routing_key)
         if asker is not None:
             asker.deliver_reply(message)
         elif target.mandatory:

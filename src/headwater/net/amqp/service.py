@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.queues.definitions import Definitions, QueueDefinition
 from headwater.broker.queues.lane import Budget, Lane
+from headwater.broker.queues.names import REPLY_QUEUE
 from headwater.broker.queues.queue import Queue
 from headwater.broker.queues.records import RecordKind, decode_key
 from headwater.broker.queues.routing import Route
@@ -205,6 +206,11 @@ class QueueService:
     def random_bytes() -> bytes:
         """Return random bytes for the name of a queue or a consumer."""
         return secrets.token_bytes(16)
+
+    def asker(self, address: str) -> Channel | None:
+        """Return the channel that waits for replies at an address, if it is such a one and still does."""
+        token = address.removeprefix(f"{REPLY_QUEUE}.")
+        return None if token == address else self.replies.get(token)
 
     def queues_of(self, route: Route) -> tuple[Queue, ...]:
         """Return the queues that a route leads to."""

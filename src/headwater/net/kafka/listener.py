@@ -15,7 +15,7 @@ from headwater.net.kafka.api import Request
 from headwater.net.kafka.connection import RECEIVE_SIZE, KafkaConnection, Slot
 from headwater.net.kafka.handlers import HANDLERS
 from headwater.net.kafka.memory import RequestMemory, ResponseMemory
-from headwater.net.tls import ServerTls, TlsServer
+from headwater.net.port import Port
 from headwater.wire.kafka.codec import encode_error_response, encode_response
 from headwater.wire.kafka.errors import UnencodableAnswer
 from headwater.wire.kafka.frames import RequestHeader
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 _IDLE_CHECK_SECONDS = 10.0
 _STRANGER_CHECK_SECONDS = 1.0
 # What a client may call itself (KIP-511), so that it can go into metrics and logs.
@@ -46,57 +45,25 @@ class KafkaListener:
         self.response_memory = ResponseMemory(node.number("headwater.fetch.memory.bytes"), node.clock)
         self.max_before = node.number("sasl.server.max.receive.size")
         self.failure_delay = node.number("connection.failed.authentication.delay.ms") / 1000
-        self.tls = self._load_tls()
         self._admission = Admission[KafkaConnection](node, logger)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._tls_server: TlsServer | None = None
+        self.port = Port(node, self.access, self._admission, lambda: KafkaConnection(self))
         self._idle_check: asyncio.TimerHandle | None = None
         self._stranger_check: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port, which the system chooses when `port` is 0."""
-        if self.tls is not None:
-            self._tls_server = TlsServer(
-                self.tls,
-                lambda: KafkaConnection(self),
-                seconds=self.node.number("headwater.authentication.timeout.ms") / 1000,
-                refuse=self._admission.refusal,
-                report=self._admission.report,
-            )
-            self._admission.tls_server = self._tls_server
-            chosen = await self._tls_server.start(host, port, _BACKLOG)
-        else:
-            self._server = await self.node.loop.create_server(
-                lambda: KafkaConnection(self), host, port, backlog=_BACKLOG
-            )
-            chosen = self._server.sockets[0].getsockname()[1]
+        chosen = await self.port.open(host, port)
         self._idle_check = self.node.loop.call_later(_IDLE_CHECK_SECONDS, self._close_idle)
         if self.access.sasl:
             self._close_slow()
         return chosen
-
-    def _load_tls(self) -> ServerTls | None:
-        access = self.access
-        if access.tls_cert is None:
-            return None
-        return ServerTls(access.tls_cert, access.tls_key, access.tls_client_ca)
 
     async def stop(self) -> None:
         """Stop accepting, and close the connections."""
         for timer in (self._idle_check, self._stranger_check):
             if timer is not None:
                 timer.cancel()
-        if self._server is not None:
-            self._server.close()
-        if self._tls_server is not None:
-            await self._tls_server.stop()
-        for connection in list(self._admission.connections):
-            connection.close()
-        await asyncio.sleep(0)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.port.close(KafkaConnection.close)
 
     def opened(self, connection: KafkaConnection) -> None:
         """Count a connection in, or refuse it."""
@@ -139,9 +106,7 @@ class KafkaListener:
 
     def run_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for a connection, until it is done or the listener stops."""
-        task = self.node.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.port.run(work)
 
     async def _run(
         self, connection: KafkaConnection, slot: Slot, header: RequestHeader, request: Request, message: Any

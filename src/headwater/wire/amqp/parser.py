@@ -15,6 +15,17 @@ from typing import Protocol
 
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.record.amqp.message import repacked
+from headwater.wire.amqp.constants import (
+    BASIC,
+    BASIC_ACK,
+    BASIC_PUBLISH,
+    BODY,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+)
 from headwater.wire.amqp.errors import bad_frame, content_header_error, unexpected_frame
 
 __all__ = ["Parser", "Receiver"]
@@ -23,13 +34,10 @@ _FRAME = struct.Struct(">BHI")
 _CONTENT = struct.Struct(">BHIHHQ")
 _SIZE = struct.Struct(">Q")
 _ACK = struct.Struct(">QB")
-_METHOD, _HEADER, _BODY, _HEARTBEAT = _KINDS = 1, 2, 3, 8
-_END = 0xCE
-_PUBLISH = b"\x00\x3c\x00\x28"
-_ACKED = b"\x00\x3c\x00\x50"
+_KINDS = (METHOD, HEADER, BODY, HEARTBEAT)
+_PUBLISH = BASIC_PUBLISH.to_bytes(4, "big")
+_ACKED = BASIC_ACK.to_bytes(4, "big")
 _ACK_SIZE = 13
-_BASIC = 60
-_OVERHEAD = 8
 _PART = 64
 """What a frame that is held takes in memory besides its bytes."""
 _ONE_BODY = 2
@@ -104,27 +112,27 @@ class Parser:
         run_head, run_stop = b"", 0
         unpack_size = _SIZE.unpack_from
         error: AmqpError | None = None
-        while end - position >= _OVERHEAD:
+        while end - position >= FRAME_OVERHEAD:
             if run and data.startswith(run_head, position):
                 begin = position + run_stop
-                after = begin + run_size + _OVERHEAD
+                after = begin + run_size + FRAME_OVERHEAD
                 if after + 7 <= end:
                     (body,) = unpack_size(data, begin + 11)
                     kind, channel, size = unpack(data, after)
-                    last = after + size + _OVERHEAD
+                    last = after + size + FRAME_OVERHEAD
                     if (
                         last <= end
                         and size == body <= most
-                        and kind == _BODY
+                        and kind == BODY
                         and channel == run_channel
-                        and data[after - 1] == _END
-                        and data[last - 1] == _END
+                        and data[after - 1] == FRAME_END
+                        and data[last - 1] == FRAME_END
                     ):
                         run.append(data[begin:last])
                         position = last
                         continue
             kind, channel, size = unpack(data, position)
-            stop = position + size + _OVERHEAD
+            stop = position + size + FRAME_OVERHEAD
             if stop > end:
                 if size > most:
                     error = bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
@@ -134,10 +142,10 @@ class Parser:
             if size > most:
                 error = bad_frame(kind, data[position + 7 :], f"its {size} bytes exceed {most}")
                 break
-            if data[stop - 1] != _END:
+            if data[stop - 1] != FRAME_END:
                 error = bad_frame(kind, data[position + 7 : stop], "it does not end with 206")
                 break
-            if kind == _METHOD:
+            if kind == METHOD:
                 if contents and channel in contents:
                     raise unexpected_frame(kind, data[position + 7 : stop - 1])
                 method = data[position + 7 : position + 11]
@@ -146,27 +154,27 @@ class Parser:
                         header_kind, header_channel, header_size, class_id, weight, body = unpack_content(
                             data, stop
                         )
-                        after = stop + header_size + _OVERHEAD
+                        after = stop + header_size + FRAME_OVERHEAD
                         if (
-                            header_kind == _HEADER
+                            header_kind == HEADER
                             and header_channel == channel
-                            and class_id == _BASIC
+                            and class_id == BASIC
                             and weight == 0
                             and 12 < header_size <= most
                             and after <= end
-                            and data[after - 1] == _END
+                            and data[after - 1] == FRAME_END
                         ):
                             if body:
                                 if after + 7 <= end:
                                     body_kind, body_channel, body_size = unpack(data, after)
-                                    last = after + body_size + _OVERHEAD
+                                    last = after + body_size + FRAME_OVERHEAD
                                     if (
-                                        body_kind == _BODY
+                                        body_kind == BODY
                                         and body_size == body
                                         and body_channel == channel
                                         and last <= end
                                         and body_size <= most
-                                        and data[last - 1] == _END
+                                        and data[last - 1] == FRAME_END
                                     ):
                                         method = data[position:stop]
                                         if method != run_method or header_size != run_size:
@@ -205,7 +213,7 @@ class Parser:
                         position = stop
                         break
                     most = self.frame_max  # the handshake may have raised it
-            elif kind == _HEARTBEAT:
+            elif kind == HEARTBEAT:
                 if channel or size:
                     error = bad_frame(
                         kind, data[position + 7 : stop - 1], "a heartbeat has no channel and no payload"
@@ -229,18 +237,18 @@ class Parser:
 
     def _content(self, kind: int, channel: int, frame: bytes, receiver: Receiver) -> None:
         content = self._contents.get(channel)
-        if kind not in (_HEADER, _BODY):
+        if kind not in (HEADER, BODY):
             raise bad_frame(kind, frame[7:-1], "there is no such type")
-        if content is None or (kind == _HEADER) != (content.left < 0):
+        if content is None or (kind == HEADER) != (content.left < 0):
             raise unexpected_frame(kind, frame[7:-1])
-        if kind == _HEADER:
+        if kind == HEADER:
             self._header(content, frame)
             if content.left > self.max_body:
                 self.forget(channel)
                 receiver.refuse(channel, _too_long(content.left, self.max_body))
                 return
         else:
-            content.left -= len(frame) - _OVERHEAD
+            content.left -= len(frame) - FRAME_OVERHEAD
             if content.left < 0:
                 raise AmqpError(ReplyCode.FRAME_ERROR, "the body is longer than its header says")
         content.parts.append(frame)
@@ -254,7 +262,7 @@ class Parser:
             receiver.publish(content.method, [frames], content.header_size)
 
     def _header(self, content: _Content, frame: bytes) -> None:
-        size = len(frame) - _OVERHEAD
+        size = len(frame) - FRAME_OVERHEAD
         if size <= 12:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, f"a content header of {size} bytes is too short")
         error = content_header_error(int.from_bytes(frame[7:9], "big"), int.from_bytes(frame[9:11], "big"))
@@ -266,4 +274,4 @@ class Parser:
 
 def _too_long(size: int, most: int) -> AmqpError:
     text = f"message size {size} is larger than configured max size {most}"
-    return AmqpError(ReplyCode.PRECONDITION_FAILED, text, _BASIC, 40)
+    return AmqpError(ReplyCode.PRECONDITION_FAILED, text, BASIC, 40)

@@ -1,0 +1,144 @@
+"""A real server in a process of its own, to be stopped, killed and started again by tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from headwater.testing.process import ProcessError, free_port, terminate
+
+__all__ = ["RealServer"]
+
+
+class RealServer(ABC):
+    """A context manager that is ready inside its block; its port stays the same over restarts.
+
+    Without `data`, its files are in a temporary directory that goes with the block.
+    """
+
+    name: ClassVar[str]
+    """What the server is called in sentences."""
+    stop_seconds: ClassVar[float] = 20
+
+    def __init__(self, data: Path | None = None, *, start_seconds: float = 60) -> None:
+        self.host = "127.0.0.1"
+        self.port = free_port()
+        self.start_seconds = start_seconds
+        self.ready_after = 0.0
+        self._temporary = data is None
+        self._data = data
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        """Return the directory that holds the settings, what the server keeps, and its log."""
+        if self._data is None:
+            self._data = Path(tempfile.mkdtemp(prefix=f"{self.name.lower()}-"))
+        return self._data
+
+    @property
+    def log_path(self) -> Path:
+        """Return the file that holds what the server prints."""
+        return self.data / "server.log"
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running server."""
+        return self._running().pid
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Write what the server reads when it starts; the directory is there."""
+
+    @abstractmethod
+    def launch(self, log: int) -> subprocess.Popen[bytes]:
+        """Start the server, with its output in an open file."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Tell whether the server answers as it should."""
+
+    def ended(self) -> None:
+        """Clear up once the server has ended; the base has nothing to."""
+        self._process = None
+
+    def start(self) -> Self:
+        """Start the server, and return once it answers."""
+        if self._process is not None:
+            raise ProcessError(f"{self.name} already runs as process {self._process.pid}: stop it first")
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        began = time.monotonic()
+        with self.log_path.open("ab") as log:
+            self._process = self.launch(log.fileno())
+        self._await_ready(self._process, began + self.start_seconds)
+        self.ready_after = time.monotonic() - began
+        return self
+
+    def stop(self) -> int:
+        """Stop the server with SIGTERM, by force if it takes too long, and return its exit status."""
+        status = terminate(self._running(), seconds=self.stop_seconds)
+        self.ended()
+        return status
+
+    def kill(self) -> int:
+        """Kill the server with SIGKILL, as a crash would, and return its exit status."""
+        process = self._running()
+        process.kill()
+        status = process.wait()
+        self.ended()
+        return status
+
+    def restart(self) -> Self:
+        """Stop the server if it runs, and start it on the same data and port."""
+        if self._process is not None:
+            self.stop()
+        return self.start()
+
+    def errors(self) -> str:
+        """Return what the server has printed."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+        if self._temporary:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def spawn(
+        self, command: list[str], log: int, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Return a process of the server, in its directory and with its output in the log."""
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data
+        )
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        return self._process
+
+    def _await_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                self.ended()
+                raise ProcessError(f"{self.name} ended with {process.returncode}:\n{self.errors()[-4000:]}")
+            if self.answers():
+                return
+            time.sleep(0.05)
+        self.kill()
+        raise ProcessError(
+            f"{self.name} did not answer within {self.start_seconds} s:\n{self.errors()[-4000:]}"
+        )
