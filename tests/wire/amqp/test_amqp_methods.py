@@ -248,7 +248,7 @@ def test_numbers_of_methods_are_those_of_pamqp() -> None:
         for kind in ALL
     }
     assert ours.items() <= theirs.items()
-    assert len(ours) > 20
+    assert {"BASIC_PUBLISH", "BASIC_DELIVER", "BASIC_ACK"} <= ours.keys()
 
 
 def test_a_heartbeat_is_an_empty_frame() -> None:
