@@ -127,7 +127,7 @@ def test_a_second_writer_ends_the_transaction_of_the_first_and_shuts_it_out(clus
     old.produce(topic, {0: batch("old")})
     old.commit_group(group, topic, {0: 1})
     new = TransactionalWriter(cluster, f"id-{topic}")
-    steps: list[Callable[[], None]] = [
+    steps: list[Callable[[], object]] = [
         lambda: old.produce(topic, {0: batch("old")}),
         lambda: old.begin(topic, [1]),
         lambda: old.commit_group(group, topic, {0: 2}),
@@ -247,7 +247,7 @@ def test_a_broker_that_is_killed_within_a_transaction_is_waited_for(tmp_path: Pa
             broker.kill()
             broker.start()
 
-        steps: list[Callable[[], None]] = [
+        steps: list[Callable[[], object]] = [
             lambda: writer.begin(topic, [0]),
             lambda: writer.produce(topic, {0: batch("a")}),
             lambda: writer.produce(topic, {0: batch("b")}),

@@ -33,6 +33,11 @@ class ProducerIds:
         """How many ids the current block still has."""
         return self._end - self._next
 
+    @property
+    def reserved(self) -> int:
+        """The first id that no block covers, which moves when one is reserved."""
+        return self._end
+
     def reserve(self) -> list[StateRecord]:
         """Return the record that reserves the next block."""
         if self._end > _LAST - BLOCK:

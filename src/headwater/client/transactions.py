@@ -75,6 +75,8 @@ class TransactionalWriter:
     After an error the state of the transaction is not known: open a new writer, which aborts it.
     """
 
+    produce_version = _PRODUCE_VERSION
+
     def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int = _TIMEOUT_MS) -> None:
         self.transactional_id = transactional_id
         self._cluster = cluster
@@ -98,14 +100,19 @@ class TransactionalWriter:
         }
         self._call(Api.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS_VERSION, body)
 
-    def produce(self, topic: str, batches: Mapping[int, bytearray]) -> None:
-        """Write one batch to each of some partitions; they are stamped where they lie."""
+    def produce(self, topic: str, batches: Mapping[int, bytearray]) -> dict[int, int]:
+        """Write one batch to each of some partitions; they are stamped where they lie.
+
+        Returns the first offset of each, or -1 where a broker had the batch already and did not say.
+        """
         by_leader: dict[int, dict[int, bytearray]] = {}
         for partition, batch in batches.items():
             self._stamp(topic, partition, batch)
             by_leader.setdefault(self._cluster.leader(topic, partition), {})[partition] = batch
+        offsets: dict[int, int] = {}
         for some in by_leader.values():
-            self._cluster.retrying(lambda some=some: self._produce(topic, some))  # type: ignore[misc]
+            offsets |= self._cluster.retrying(lambda some=some: self._produce(topic, some))  # type: ignore[misc]
+        return offsets
 
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Let a group's offsets move with the transaction."""
@@ -135,13 +142,15 @@ class TransactionalWriter:
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        body = {
+        self._call(Api.END_TXN, _END_TXN_VERSION, self._ending(committed=committed))
+
+    def _ending(self, *, committed: bool) -> dict[str, Any]:
+        return {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
             "producer_epoch": self.producer_epoch,
             "committed": committed,
         }
-        self._call(Api.END_TXN, _END_TXN_VERSION, body)
 
     def _stamp(self, topic: str, partition: int, batch: bytearray) -> None:
         header = read_header(batch)
@@ -151,7 +160,7 @@ class TransactionalWriter:
         _PRODUCER.pack_into(batch, _PRODUCER_AT, self.producer_id, self.producer_epoch, sequence)
         _CRC.pack_into(batch, _CRC_AT, checksum(batch, 0, len(batch)))
 
-    def _produce(self, topic: str, batches: Mapping[int, bytearray]) -> None:
+    def _produce(self, topic: str, batches: Mapping[int, bytearray]) -> dict[int, int]:
         data = [{"index": partition, "records": batch} for partition, batch in batches.items()]
         body = {
             "transactional_id": self.transactional_id,
@@ -160,12 +169,15 @@ class TransactionalWriter:
             "topic_data": [{"name": topic, "partition_data": data}],
         }
         leader = self._cluster.leader(topic, next(iter(batches)))
-        answer = self._cluster.request(Api.PRODUCE, _PRODUCE_VERSION, body, node=leader, resend=False)
+        answer = self._cluster.request(Api.PRODUCE, self.produce_version, body, node=leader, resend=False)
+        offsets: dict[int, int] = {}
         for named in answer.responses:
             for result in named.partition_responses:
                 # What a lost answer was about: the batch is there, and once.
                 if result.error_code != ErrorCode.duplicate_sequence_number:
                     self._check(result.error_code, f"{topic}-{result.index}", result.error_message)
+                offsets[result.index] = result.base_offset
+        return offsets
 
     def _call(
         self, api: Api, version: int, body: Mapping[str, Any], *, node: Coordinator | None = None

@@ -51,6 +51,9 @@ class Record(NamedTuple):
 
 def encode_varint(out: bytearray, number: int) -> None:
     """Append `number`, of 64 bits at most, to `out` as a zig-zag varint."""
+    if 0 <= number < 64:  # most lengths and deltas
+        out.append(number << 1)
+        return
     if not _MIN_INT64 <= number <= _MAX_INT64:
         raise ValueError(f"{number} does not fit 64 bits")
     rest = (number << 1) ^ (number >> 63)

@@ -212,6 +212,15 @@ async def test_init_over_an_open_transaction_aborts_it_and_answers_at_once(node:
     assert refusal(node, producer) is ErrorCode.invalid_producer_epoch
 
 
+async def test_producers_that_ask_at_once_get_different_epochs(node: Node) -> None:
+    producer = await begin(node)
+    heirs = await asyncio.gather(*(begin(node) for _ in range(5)))
+    epochs = [heir.epoch for heir in heirs]
+    assert len({producer.epoch, *epochs}) == 6
+    newest = max(heirs, key=lambda heir: heir.epoch)
+    assert [heir for heir in heirs if await add(node, heir) is ErrorCode.none] == [newest]
+
+
 async def test_a_transaction_past_its_time_is_aborted(node: Node, clock: ManualClock) -> None:
     producer = await begin(node)
     write(node, producer)

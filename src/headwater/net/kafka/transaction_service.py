@@ -104,10 +104,17 @@ class TransactionService:
         return reply
 
     async def _init(self, request: InitRequest) -> Reply:
-        await self._have_ids()
-        outcome = self._node.transactions.init(self._now(), request, self._node.producer_ids.take)
-        # The block of ids may have been reserved by another request, whose record is on its way to the disk.
-        await self._node.commit_topics(())
+        # All waiting is done before the decision: until its record is appended, another request would decide by
+        # the same state, and two producers would be given the same epoch.
+        ids = self._node.producer_ids
+        while True:
+            await self._have_ids()
+            reserved = ids.reserved
+            # The block of ids may have been reserved by another request, whose record is on its way to the disk.
+            await self._node.commit_topics(())
+            if ids.left and ids.reserved == reserved:
+                break
+        outcome = self._node.transactions.init(self._now(), request, ids.take)
         return await self._settle(outcome)
 
     async def end(self, request: EndRequest) -> Reply:
