@@ -24,7 +24,7 @@ check:          ## Run the linters and the fast tests (under 2 minutes)
 
 test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real
-	$(BIN)/python -m pytest -q -m real -n 2 --dist loadscope --reruns 2 --reruns-delay 1
+	$(BIN)/python -m pytest -q -m real -n 3 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
 
 bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side by side
 	@tools/setup real

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +10,11 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from needs import need
+
 # A busy machine is no failure, and a run that decides over a change does not draw lots.
 hypothesis.settings.register_profile("headwater", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("headwater")
-
-Need = Callable[[str, str], str]
-
-
-def need(program: str, package: str) -> str:
-    """Return the path of a program; without it, skip here and fail where CI is set."""
-    if path := shutil.which(program):
-        return path
-    reason = f"{program} not found: install Debian's package {package}"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ from headwater.core.errors import HeadwaterError
 __all__ = [
     "BRIEF",
     "CLIENTS_3_9",
+    "DEBEZIUM",
+    "ESPER",
     "KAFKA_4_3",
     "KAFKA_SCRIPTS",
     "PERF_TEST",
@@ -303,6 +305,61 @@ PERF_TEST = JarSet(
     ),
 )
 """RabbitMQ's Java client and PerfTest, its load generator."""
+
+
+ESPER = JarSet(
+    "esper-9.0.0",
+    (
+        *(f"com.espertech:esper-{module}:9.0.0" for module in ("common", "compiler", "runtime")),
+        "org.antlr:antlr4-runtime:4.13.1",
+        "org.codehaus.janino:commons-compiler:3.1.12",
+        "org.codehaus.janino:janino:3.1.12",
+        "org.slf4j:slf4j-api:1.7.36",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+)
+"""Esper, the engine for complex event processing that benchmarks are run beside; no test needs it."""
+
+
+DEBEZIUM = JarSet(
+    "debezium-3.3.1",
+    (
+        *(
+            f"io.debezium:debezium-{module}:3.3.1.Final"
+            for module in ("api", "common", "connector-postgres", "core", "embedded", "openlineage-api")
+        ),
+        *(
+            f"{_KAFKA}:{module}:4.1.0"
+            for module in (
+                "connect-api",
+                "connect-file",
+                "connect-json",
+                "connect-runtime",
+                "connect-transforms",
+                "kafka-clients",
+            )
+        ),
+        "com.fasterxml.jackson.core:jackson-annotations:2.19.0",
+        "com.fasterxml.jackson.core:jackson-core:2.19.0",
+        "com.fasterxml.jackson.core:jackson-databind:2.19.0",
+        "com.fasterxml.jackson.datatype:jackson-datatype-jdk8:2.19.0",
+        "com.fasterxml.jackson.datatype:jackson-datatype-jsr310:2.19.0",
+        "com.fasterxml.jackson.module:jackson-module-blackbird:2.19.0",
+        "com.github.luben:zstd-jni:1.5.6-10",
+        "com.google.protobuf:protobuf-java:3.25.5",
+        "org.apache.commons:commons-lang3:3.12.0",
+        "org.apache.maven:maven-artifact:3.9.6",
+        "org.bitbucket.b_c:jose4j:0.9.6",
+        "org.checkerframework:checker-qual:3.49.3",
+        "org.codehaus.plexus:plexus-utils:3.5.1",
+        "org.lz4:lz4-java:1.8.0",
+        "org.postgresql:postgresql:42.7.7",
+        "org.slf4j:slf4j-api:1.7.36",
+        "org.xerial.snappy:snappy-java:1.1.10.7",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+)
+"""Debezium's embedded engine and its connector to Postgres, without the server of Kafka Connect; no test needs it."""
 
 
 def perf_test_classpath() -> str:

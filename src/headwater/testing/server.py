@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from headwater.testing.process import ProcessError, free_port, terminate
 
@@ -26,6 +27,10 @@ class RealServer(ABC):
     name: ClassVar[str]
     """What the server is called in sentences."""
     stop_seconds: ClassVar[float] = 20
+    account: ClassVar[str | None] = None
+    """Who runs the server where we are root, if it refuses to run for root."""
+    own_session: ClassVar[bool] = False
+    """Whether signals to us do not reach it, and its processes can be signalled together."""
 
     def __init__(self, data: Path | None = None, *, start_seconds: float = 60) -> None:
         self.host = "127.0.0.1"
@@ -74,6 +79,8 @@ class RealServer(ABC):
         if self._process is not None:
             raise ProcessError(f"{self.name} already runs as process {self._process.pid}: stop it first")
         self.data.mkdir(parents=True, exist_ok=True)
+        if account := self.as_account():
+            shutil.chown(self.data, account["user"], account["group"])
         self.prepare()
         began = time.monotonic()
         with self.log_path.open("ab") as log:
@@ -122,8 +129,27 @@ class RealServer(ABC):
     ) -> subprocess.Popen[bytes]:
         """Return a process of the server, in its directory and with its output in the log."""
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.data,
+            start_new_session=self.own_session,
+            **self.as_account(),
         )
+
+    def initialise(self, command: list[str]) -> None:
+        """Run the program that makes the server's files."""
+        done = subprocess.run(command, cwd=self.data, capture_output=True, text=True, **self.as_account())
+        if done.returncode:
+            raise ProcessError(f"{Path(command[0]).name} failed:\n{done.stdout}{done.stderr}")
+
+    def as_account(self) -> dict[str, Any]:
+        """Return what has a process run for the server's account."""
+        if self.account is None or os.getuid() != 0:
+            return {}
+        return {"user": self.account, "group": self.account, "extra_groups": []}
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
