@@ -20,6 +20,7 @@ app.topic("orders", "order_id string, placed_at timestamp", key="order_id",
 app.topic("payments", "order_id string, paid_at timestamp", event_time="paid_at",
           late="correct", corrections="1 hour", format="avro")
 app.table("users", key="user_id", source="postgresql://me:s@cret@db/shop#public.users")
+app.table("products", "id string NOT NULL, price double", key="id")
 
 @app.stream(key="order_id")
 def order_status(orders, payments): ...
@@ -27,10 +28,13 @@ def order_status(orders, payments): ...
 @app.view(key=["window", "country"], mode="changes")
 def revenue(order_status): ...
 
+@app.view(key="id", mode="changes")
+def prices(products): ...
+
 @app.sink(of="revenue", key="window")
 def mail(deliveries): ...
 
-@app.alert(to="https://me:secret@hooks.example/fraud")
+@app.alert(to="https://hooks.example/fraud")
 def fraud(orders): ...
 """
 
@@ -40,11 +44,13 @@ shop  shop.py:3
 │   ├── stream order_status  reads orders and payments, key order_id, mode append
 │   │   └── view revenue  key window and country, mode changes
 │   │       └── sink mail  key window
-│   └── alert fraud  to https://me:***@hooks.example/fraud
+│   └── alert fraud  to https://hooks.example/fraud
 ├── topic payments  event time paid_at, lateness 0 seconds, late ones correct for 1 hour, format avro
 │   └── stream order_status  see above
-└── table users  key user_id, from postgresql://me:***@db/shop#public.users
-    └── read by nothing
+├── table users  key user_id, from postgresql://me:***@db/shop#public.users, envelope debezium
+│   └── read by nothing
+└── table products  key id, envelope flat
+    └── view prices  key id, mode changes
 """
 
 
@@ -58,11 +64,21 @@ def test_a_pipe_gets_json(write: Write) -> None:
         "shop.dead",
     )
     by_name = {each["name"]: each for each in document["definitions"]}
-    assert [*by_name] == ["orders", "payments", "users", "order_status", "revenue", "mail", "fraud"]
+    assert [*by_name] == [
+        "orders",
+        "payments",
+        "users",
+        "products",
+        "order_status",
+        "revenue",
+        "prices",
+        "mail",
+        "fraud",
+    ]
     assert by_name["order_status"] == {
         "kind": "stream",
         "name": "order_status",
-        "where": "shop.py:10",
+        "where": "shop.py:11",
         "inputs": ["orders", "payments"],
         "key": ["order_id"],
         "mode": "append",
@@ -73,7 +89,10 @@ def test_a_pipe_gets_json(write: Write) -> None:
         "idle_ms": 60000,
     }
     assert by_name["users"]["source"] == "postgresql://me:***@db/shop#public.users"
-    assert by_name["fraud"]["to"] == "https://me:***@hooks.example/fraud"
+    assert by_name["users"]["schema"] is None
+    assert by_name["products"]["source"] is None
+    assert by_name["products"]["schema"] == "id string NOT NULL, price double"
+    assert by_name["fraud"]["to"] == "https://hooks.example/fraud"
 
 
 def test_a_terminal_gets_a_tree(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +108,6 @@ def test_a_refusal_is_one_message_and_status_1(write: Write) -> None:
     result = CliRunner().invoke(main, ["check", path])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "Error: shop.py:13: revenue reads order_stats, which is not declared (did you mean order_status?); "
-        "there are orders, payments, order_status\n"
+        "Error: shop.py:14: revenue reads order_stats, which is not declared (did you mean order_status?); "
+        "there are orders, payments, users, products, order_status\n"
     )

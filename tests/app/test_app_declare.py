@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.app import Alert, App, Delivery, Location, Sink, Stream, Table, Topic, View
+from headwater.app import Alert, App, AppError, Delivery, Location, Sink, Stream, Table, Topic, View
 from headwater.app.schema import Field, Scalar
 
 
@@ -88,8 +88,23 @@ def test_a_table(app: App) -> None:
     table = app.table("users", key=["id"], source="postgresql://h/shop#public.users", schema="id long")
     assert isinstance(table, Table)
     assert (table.key, table.source) == (("id",), "postgresql://h/shop#public.users")
-    assert table.schema == "id bigint"
-    assert app.table("others", key="id", source="postgresql://h/shop#others").schema is None
+    assert (table.schema, table.envelope) == ("id bigint", "debezium")
+    plain = app.table(
+        "prices", "sku string not null, since timestamp", key="sku", event_time="since", idle="5 s"
+    )
+    assert (plain.schema, plain.source, plain.envelope) == ("sku string, since timestamp", None, "flat")
+    assert (plain.event_time, plain.lateness_ms, plain.idle_ms) == ("since", 0, 5_000)
+    assert app.table("others", "a int", key="a", envelope="debezium").envelope == "debezium"
+
+
+def test_a_tables_columns_can_come_from_its_database(app: App) -> None:
+    assert app.table("users", key="id", source="postgresql://h/shop#users").schema is None
+    app.resolve_table("users", "id bigint not null, name string")
+    table = app.definitions["users"]
+    assert isinstance(table, Table)
+    assert table.schema == "id bigint, name string"
+    with pytest.raises(AppError, match="key='id' is no column of the schema; the columns are name"):
+        app.resolve_table("users", "name string")
 
 
 def test_functions_are_declared_and_stay_what_they_are(app: App) -> None:
@@ -170,3 +185,22 @@ def test_a_refused_declaration_leaves_nothing(app: App) -> None:
     with pytest.raises(Exception, match="key='b' is no column"):
         app.topic("orders", "a int", key="b")
     assert app.definitions == {}
+
+
+def test_a_view_asks_for_more_than_its_rows(app: App) -> None:
+    app.topic("orders", "id string")
+
+    @app.view(key="id", ttl="7 days", indexes=["country", "window.start"], history="30 days")
+    def sales(orders: Any) -> Any: ...
+
+    view = app.definitions["sales"]
+    assert isinstance(view, View)
+    assert (view.ttl_ms, view.history_ms) == (7 * 86_400_000, 30 * 86_400_000)
+    assert view.indexes == ("country", "window.start")
+
+    @app.view(key="id", indexes="country")
+    def plain(orders: Any) -> Any: ...
+
+    view = app.definitions["plain"]
+    assert isinstance(view, View)
+    assert (view.ttl_ms, view.indexes, view.history_ms) == (None, ("country",), None)

@@ -43,9 +43,11 @@ def test_every_other_snippet_loads(write: Write) -> None:
         load(write(f'from headwater import App\napp = App("shop")\n{snippet}'))
 
 
-@pytest.mark.parametrize("name", ["topic", "table", "view", "stream", "alert", "sink"])
+@pytest.mark.parametrize(
+    "name", ["topic", "table", "view", "stream", "alert", "sink", "index", "cache", "warehouse"]
+)
 def test_every_option_is_described_with_its_default(name: str) -> None:
-    heading = "app" if name in ("topic", "table") else "@app"
+    heading = "app" if name in ("topic", "table", "index", "cache", "warehouse") else "@app"
     section = PAGE.partition(f"### `{heading}.{name}`\n")[2].partition("\n#")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)
     parameters = list(inspect.signature(getattr(App, name)).parameters.values())[1:]

@@ -15,14 +15,21 @@ def test_the_public_names_are_these() -> None:
         "App",
         "Delivery",
         "__version__",
+        "as_table",
         "corrected_time",
         "deduplicate",
         "hopping",
+        "join_tables",
         "join_within",
+        "lookup",
         "match",
+        "matching",
         "session",
         "sliding",
+        "summarise",
         "tumbling",
+        "unreadable_searches",
+        "versus_previous",
     ]
 
 

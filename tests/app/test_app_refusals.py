@@ -121,6 +121,19 @@ TOPICS = {
     'app.table("users", key="id", source="postgresql://h/d#t", schema="a int")': (
         "key='id' is no column of the schema; the columns are a"
     ),
+    'app.table("users", key="id")': (
+        "users has neither a schema nor a database that knows its columns; "
+        'write its columns, as in app.table(…, "id bigint, name string")'
+    ),
+    'app.table("users", "id int, _Version int", key="id")': (
+        "the table users has a column _Version, which says what became of a row; rename it"
+    ),
+    'app.table("users", "id int", key="id", envelope="avro")': (
+        """envelope='avro' is unknown; envelope is one of "flat", "debezium\""""
+    ),
+    'app.table("users", "id int", key="id", event_time="at")': (
+        "event_time='at' is no column of the schema; the columns are id"
+    ),
 }
 
 
@@ -167,6 +180,12 @@ FUNCTIONS = {
     ),
     "@app.view(key='a', mode='append')\ndef f(orders): ...": (
         """mode='append' is unknown; mode is one of "rows", "changes\""""
+    ),
+    "@app.view(key='a', ttl='0 s')\ndef f(orders): ...": (
+        """ttl='0 s' is no time at all; write one, as in ttl="1 minute\""""
+    ),
+    "@app.view(key='a', indexes=['b', 'b'])\ndef f(orders): ...": (
+        """indexes=['b', 'b'] names a column twice; name a column, indexes="a", or several, indexes=["a", "b"]"""
     ),
     "@app.stream(key='a', mode='change')\ndef f(orders): ...": (
         """mode='change' is unknown (did you mean changes?); mode is one of "append", "changes\""""
@@ -226,10 +245,6 @@ def test_a_function_is_refused_where_it_begins(code: str, write: Write) -> None:
 
 
 GRAPHS = {
-    "a table": (
-        "app.table('users', key='id', source='postgresql://h/d#t')\n@app.view(key='a')\ndef f(users): ...",
-        "7: f reads the table users, and tables cannot be read yet; read a topic or stream",
-    ),
     "a view": (
         "@app.view(key='a')\ndef v(orders): ...\n@app.view(key='a')\ndef f(v): ...",
         "8: f reads the view v, and a view is only served; declare v with @app.stream to read it",

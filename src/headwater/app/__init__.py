@@ -3,14 +3,19 @@
 from headwater.app.application import App
 from headwater.app.definitions import (
     Alert,
+    Cache,
     Definition,
     Delivery,
+    Derived,
     Function,
+    Index,
     Sink,
     Stream,
     Table,
     Topic,
     View,
+    Warehouse,
+    Webhook,
 )
 from headwater.app.errors import AppError, Location, SchemaError
 from headwater.app.loading import load
@@ -19,9 +24,12 @@ __all__ = [
     "Alert",
     "App",
     "AppError",
+    "Cache",
     "Definition",
     "Delivery",
+    "Derived",
     "Function",
+    "Index",
     "Location",
     "SchemaError",
     "Sink",
@@ -29,5 +37,7 @@ __all__ = [
     "Table",
     "Topic",
     "View",
+    "Warehouse",
+    "Webhook",
     "load",
 ]

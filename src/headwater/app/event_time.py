@@ -21,7 +21,7 @@ from headwater.app.schema import Scalar
 if TYPE_CHECKING:
     from headwater.app.application import App
 
-_OPERATORS: Final = ("tumbling", "hopping", "sliding", "session", "match", "join_within")
+_OPERATORS: Final = ("tumbling", "hopping", "sliding", "session", "match", "join_within", "versus_previous")
 _METHODS: Final = ("dropDuplicatesWithinWatermark",)
 _GROUPING: Final = ("groupBy", "groupby")
 
@@ -44,7 +44,7 @@ def _refuse_untimed(app: App, function: Function, found: list[Mention]) -> None:
     timed = len(inputs) - len(untimed)
     for mention in filter(_needs_time, found):
         needed = min(2, len(inputs)) if mention.name == "join_within" else 1
-        if timed >= needed:
+        if timed >= needed or not untimed:
             continue
         missing, sides = untimed[0], " on both sides" if needed == 2 else ""
         problem = f"{function.name} uses {mention.name}, which needs an event time{sides}, and {missing.name} has none"

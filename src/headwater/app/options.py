@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from headwater.app import durations
 from headwater.app import schema as schemas
-from headwater.app.definitions import Format
+from headwater.app.definitions import Format, Table
 from headwater.app.errors import AppError, Location, SchemaError, did_you_mean
 from headwater.core.errors import SettingError
+
+_MAILBOX = re.compile(
+    r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,253}\Z)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*"
+)
+"""What a form in a browser takes for an e-mail address (HTML, "valid e-mail address")."""
 
 METADATA = ("_key", "_partition", "_offset", "_timestamp", "_headers")
 """The columns about a record that a topic can be asked for."""
 
 HIDDEN = ("_wm", "_marker")
 """The columns by which the source tells Spark the time."""
+
+CHANGE = ("_deleted", "_changed_at", "_version")
+"""The columns about a change that a table has beside its own."""
 
 
 def choice(where: Location, option: str, value: object, literal: Any) -> Any:
@@ -94,6 +104,18 @@ def schema(where: Location, ddl: object) -> tuple[schemas.Field, ...]:
     return fields
 
 
+def with_schema(table: Table, ddl: object) -> Table:
+    """Return a table with its columns."""
+    fields = schema(table.where, ddl)
+    for field in fields:
+        if field.name.lower() in CHANGE:
+            problem = f"the table {table.name} has a column {field.name}, which says what became of a row"
+            raise AppError(table.where, problem, "rename it")
+    in_schema(table.where, "key", table.key, fields)
+    event_time(table.where, table.event_time, fields, ())
+    return replace(table, schema=schemas.text(schemas.nullable(fields)), fields=fields)
+
+
 def in_columns(where: Location, option: str, names: Iterable[str], known: list[str]) -> None:
     """Refuse a column that is not among those of the schema."""
     for name in names:
@@ -156,6 +178,19 @@ def one_name(where: Location, option: str, value: object) -> str:
     return value
 
 
+def alert_address(where: Location, option: str, value: str) -> str:
+    """Return an address that alerts can be sent to."""
+    if value == "browser:":
+        return value
+    if isinstance(value, str) and value.startswith("mailto:"):
+        found = value.removeprefix("mailto:").split(",")
+        if len(value) > 2000 or not all(_MAILBOX.fullmatch(each) for each in found):
+            fix = f'write one or several, as in {option}="mailto:ops@example.com"'
+            raise AppError(where, f"{option}={value!r} is no e-mail address", fix)
+        return value
+    return web_address(where, option, value)
+
+
 def web_address(where: Location, option: str, value: str) -> str:
     """Return an address that a webhook can be sent to."""
     fix = f'write the whole address, as in {option}="https://hooks.example/orders"'
@@ -166,6 +201,10 @@ def web_address(where: Location, option: str, value: str) -> str:
         good = False
     if not good or not value.isprintable() or " " in value:
         raise AppError(where, f"{option}={value!r} is no http or https address", fix)
+    if "@" in parts.netloc:
+        # It is not shown: it may hold a password.
+        problem = f"{option} has a user or password in its address, which would be seen in logs"
+        raise AppError(where, problem, 'leave it out, and sign with secret_env="HOOK_SECRET"')
     return value
 
 

@@ -36,26 +36,29 @@ def check_command(path: str, as_json: bool) -> None:
 
 
 def _document(app: App) -> dict[str, Any]:
+    from dataclasses import asdict
+
     definitions = [_fields(each) for each in app.definitions.values()]
     return {
         "app": app.name,
         "where": str(app.where),
         "dead_letters": app.dead_letters,
         "definitions": definitions,
+        "webhooks": [asdict(hook) | {"where": str(hook.where)} for hook in app.webhooks.values()],
     }
 
 
 def _fields(definition: Definition) -> dict[str, Any]:
     from dataclasses import fields
 
-    from headwater.app import Topic, schema
+    from headwater.app import Table, Topic, schema
 
     values = {field.name: getattr(definition, field.name) for field in fields(definition)}
     values.pop("function", None)
-    if values.pop("fields", None) and isinstance(definition, Topic):
+    if values.pop("fields", None) and isinstance(definition, Topic | Table):
         values["schema"] = schema.text(definition.fields)
-    for name in values.keys() & {"source", "to"}:
-        values[name] = _without_password(values[name])
+    for name in values.keys() & {"source", "to", "url"}:
+        values[name] = values[name] and _without_password(values[name])
     return {"kind": definition.kind, **values, "where": str(definition.where)}
 
 
@@ -87,8 +90,15 @@ def _grow(tree: Tree, app: App, definition: Definition, shown: set[str]) -> None
     for function in app.ordered():
         if definition.name in function.inputs:
             _grow(branch, app, function, shown)
+    for store in app.derived():
+        if store.of == definition.name:
+            _grow(branch, app, store, shown)
     if isinstance(definition, Topic | Table) and not branch.children:
         branch.add(Text("read by nothing", "dim"))
+    for hook in app.webhooks.values():
+        if hook.topic == definition.name:
+            told = (f"  writes here, scheme {hook.scheme}", "dim")
+            branch.add(Text.assemble(("webhook ", "cyan"), (hook.name, "bold"), told))
 
 
 def _label(definition: Definition, *, again: bool) -> Text:
@@ -101,15 +111,15 @@ def _label(definition: Definition, *, again: bool) -> Text:
 
 def _details(definition: Definition) -> list[str]:
     """Return what a person wants to see of a definition: what differs from one to the next."""
-    from headwater.app import Alert, Stream, Table, Topic, durations
+    from headwater.app import Alert, Cache, Derived, Index, Stream, Table, Topic, Warehouse, durations
 
     details = []
     inputs: tuple[str, ...] = getattr(definition, "inputs", ())
     if len(inputs) > 1:
         details.append(f"reads {' and '.join(inputs)}")
-    if not isinstance(definition, Alert) and definition.key:
+    if not isinstance(definition, Alert | Derived) and definition.key:
         details.append(f"key {' and '.join(definition.key)}")
-    if isinstance(definition, Topic | Stream) and definition.event_time:
+    if isinstance(definition, Topic | Stream | Table) and definition.event_time:
         details.append(f"event time {definition.event_time}")
         details.append(f"lateness {durations.text(definition.lateness_ms)}")
     match definition:
@@ -117,10 +127,25 @@ def _details(definition: Definition) -> list[str]:
             details.append(f"late ones set aside in {definition.name}.late")
         case Topic(late="correct"):
             details.append(f"late ones correct for {durations.text(definition.corrections_ms)}")
-        case Table():
-            details.append(f"from {_without_password(definition.source)}")
+        case Table(source=str(source)):
+            details.append(f"from {_without_password(source)}")
         case Alert():
             details.append(f"to {_without_password(definition.to)}")
+            if definition.throttle_ms is not None:
+                by = f" by {' and '.join(definition.group_by)}" if definition.group_by else ""
+                details.append(f"throttle {durations.text(definition.throttle_ms)}{by}")
+            if definition.digest_ms is not None:
+                details.append(f"digest {durations.text(definition.digest_ms)}")
+        case Index():
+            details.append(f"words of {' and '.join(definition.text)}")
+        case Cache():
+            details.append(
+                "in a file" if definition.url is None else f"in {_without_password(definition.url)}"
+            )
+        case Warehouse():
+            details.append(f"every {durations.text(definition.every_ms)}")
+    if isinstance(definition, Table):
+        details.append(f"envelope {definition.envelope}")
     mode = getattr(definition, "mode", None)
     if mode is not None:
         details.append(f"mode {mode}")
