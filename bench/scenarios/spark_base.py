@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from bench.figures import HEADWATER, SPARK
 from bench.scenarios.base import Scenario
@@ -16,7 +16,7 @@ class SparkScenario(Scenario):
     Both sides run on Headwater's broker, so that it is the pipelines that differ.
     """
 
-    sides = (SPARK, HEADWATER)
+    sides: ClassVar[tuple[str, ...]] = (SPARK, HEADWATER)
 
     def __init__(self, side: str = HEADWATER) -> None:
         self.side = side

@@ -21,6 +21,9 @@ LOG_TAIL = 4_000
 MASTER = "local[2]"
 
 
+Measured = dict[str, float]
+
+
 class PipelineError(HeadwaterError):
     """A process with pipelines in it that failed."""
 
@@ -60,6 +63,19 @@ def fastest(output: str) -> Pass:
         return max(warm, key=lambda each: each.rate)
     except (IndexError, ValueError, TypeError) as error:
         raise PipelineError(f"there is no line of measurements in {output!r}") from error
+
+
+def state(work: str, bootstrap: str, scratch: Path, rows: int, skip: int = 0, passes: int = 1) -> Measured:
+    """Do work of `bench.spark.state` in a process of its own."""
+    command = [
+        sys.executable, "-m", "bench.spark.state", work,
+        f"--broker={bootstrap}", f"--rows={rows}", f"--skip={skip}", f"--passes={passes}", f"--scratch={scratch}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MEASURE_SECONDS)
+    if done.returncode:
+        raise PipelineError(f"{work} could not be done:\n{done.stderr[-LOG_TAIL:]}")
+    measured: Measured = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 @contextmanager

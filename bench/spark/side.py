@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bench.clients import create_topics, end_offsets
 from bench.process import tree_cpu_seconds
 from bench.spark.orders import EVENT_TIME, PARTITIONS, TOPIC, WINDOW
+from headwater import summarise, tumbling
 
 
 class Side(ABC):
@@ -48,6 +49,12 @@ def spending(orders: DataFrame) -> DataFrame:
     )
 
 
+def summary(orders: DataFrame) -> DataFrame:
+    """Return the same by `summarise`, once each window has closed."""
+    windows = orders.transform(tumbling(EVENT_TIME, WINDOW))
+    return summarise(windows, by="user_id", aggregate={"total": "sum(amount)", "orders": "count(*)"})
+
+
 def gross(orders: DataFrame) -> DataFrame:
     """Return the orders as they go to another topic."""
     return orders.withColumn("gross", F.col("amount") * 1.19)
@@ -66,6 +73,11 @@ def read_json(side: Side, checkpoint: str) -> StreamingQuery:
 def aggregate(side: Side, checkpoint: str) -> StreamingQuery:
     """Aggregate by window and user, and throw the results away."""
     return drain(spending(side.timed()), "update", checkpoint)
+
+
+def summed_up(side: Side, checkpoint: str) -> StreamingQuery:
+    """Sum up by window and user, and throw the results away."""
+    return drain(summary(side.timed()), "append", checkpoint)
 
 
 def copy(side: Side, checkpoint: str) -> StreamingQuery:
@@ -98,6 +110,7 @@ WORK: dict[str, Callable[[Side, str], StreamingQuery]] = {
     "raw": read_raw,
     "json": read_json,
     "window": aggregate,
+    "summary": summed_up,
     "topic": copy,
 }
 

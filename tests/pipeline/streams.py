@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,9 +85,14 @@ def topic(directory: Path, events: Events, columns: str = "k string, t timestamp
     )
     written = ScriptedTopic(directory, source)
     for batch in events.batches:
-        values = ((row["p"], (row["k"], EPOCH + timedelta(microseconds=row["t"]), row["v"])) for row in batch)
-        written.write({"_partition": part, **dict(zip(names, row, strict=True))} for part, row in values)
+        write(written, batch, names)
     return written
+
+
+def write(written: ScriptedTopic, batch: list[Row], names: Sequence[str] = ("k", "t", "v")) -> None:
+    """Add a batch to a scripted topic."""
+    values = ((row["p"], (row["k"], EPOCH + timedelta(microseconds=row["t"]), row["v"])) for row in batch)
+    written.write({"_partition": part, **dict(zip(names, row, strict=True))} for part, row in values)
 
 
 def run(frame: DataFrame, checkpoint: Path, mode: str = "append") -> list[tuple[int, Row]]:

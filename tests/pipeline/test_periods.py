@@ -22,22 +22,22 @@ ROWS = st.lists(st.tuples(st.integers(0, 12), VALUES), max_size=20)
 def test_the_last_result_of_each_interval_compares_the_last_values(
     batches: list[list[Any]], periods: set[int]
 ) -> None:
-    logic = VersusPrevious(tuple(sorted(periods)), 1)
+    logic = VersusPrevious(tuple(sorted(periods)))
     state = None
     known: dict[int, float | None] = {}
     results: dict[int, Any] = {}
     for batch in batches:
         known.update(batch)
-        step = logic.step(("g",), state, batch, 0)
+        step = logic.step(("g",), state, [(start, start + 1, value) for start, value in batch], 0)
         state = step.state
-        starts = [row[0] for row in step.out]
+        starts = [row[1] for row in step.out]
         assert starts == sorted(set(starts))
         for row in step.out:
-            assert results.get(row[0]) != row, "a result that is as it was"
-            results[row[0]] = row
+            assert results.get(row[1]) != row, "a result that is as it was"
+            results[row[1]] = row
     wanted = {}
     for start, value in known.items():
-        result: list[Any] = [start, value]
+        result: list[Any] = ["g", start, start + 1, value]
         for period in sorted(periods):
             there = start - period in known
             before = known.get(start - period)
@@ -53,10 +53,10 @@ def test_an_interval_is_kept_until_the_last_that_is_compared_with_it_has_come() 
     state = None
     for hour in range(100):
         # A closed window comes in the batch in which the watermark reaches its end.
-        step = logic.step(("g",), state, [(hour * HOUR, 1.0)], (hour + 1) * HOUR)
+        step = logic.step(("g",), state, [(hour * HOUR, (hour + 1) * HOUR, 1.0)], (hour + 1) * HOUR)
         state = step.state
-        assert [row[5] for row in step.out] == [hour < 1]
-        assert [row[9] for row in step.out] == [hour < 24]
+        assert [row[7] for row in step.out] == [hour < 1]
+        assert [row[11] for row in step.out] == [hour < 24]
     assert len(unpack(state or b"")) <= 26
     assert step.due is not None
     assert logic.step(("g",), state, [], 200 * HOUR) == (None, [], None)
@@ -74,6 +74,18 @@ def test_an_interval_is_kept_until_the_last_that_is_compared_with_it_has_come() 
 )
 def test_what_has_no_change_or_no_ratio(value: Any, previous: Any, missing: bool, expected: Any) -> None:
     assert compare(value, previous, missing=missing) == expected
+
+
+def test_windows_that_overlap_are_compared_with_the_one_that_a_hop_is_back() -> None:
+    logic = VersusPrevious.of(["5 minutes"])
+    minutes, state = 60_000_000, None
+    for hop in range(20):
+        start = 5 * minutes * hop
+        # An hour long and one every five minutes; what is kept is what the next one needs.
+        step = logic.step(("g",), state, [(start, start + HOUR, float(hop))], start + HOUR)
+        state = step.state
+        assert [row[4] for row in step.out] == [hop - 1 if hop else None]
+        assert len(unpack(state or b"")) <= 3
 
 
 def micros(year: int, month: int, day: int, hour: int = 0) -> int:
@@ -109,5 +121,7 @@ def test_next_starts_are_those_that_go_back_to_a_start(hour: int, period: int) -
 def test_periods_that_no_interval_lies_at_are_refused() -> None:
     with pytest.raises(SettingError, match="'90 minutes' is not a multiple of the interval, '1 hour'"):
         VersusPrevious.of(["90 minutes"], "1 hour")
+    with pytest.raises(SettingError, match="the same one twice: 1 day, 24 hours"):
+        VersusPrevious.of(["1 day", "24 hours"])
     with pytest.raises(SettingError, match="periods= has to be a list"):
         VersusPrevious.of([], "1 hour")

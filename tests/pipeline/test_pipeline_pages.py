@@ -98,6 +98,17 @@ def test_top_k(requests: list[dict[str, Any]], answers: dict[str, Any]) -> None:
         assert all(counts[each["path"]] == each["n"] for each in row["top"])
 
 
+def test_compared_with_earlier(requests: list[dict[str, Any]], answers: dict[str, Any]) -> None:
+    counts = Counter((row["at"].replace(second=0, microsecond=0), row["path"]) for row in requests)
+    found = {(row["window"]["start"], row["path"]): row for row in answers["busier"]}
+    assert {key: row["n"] for key, row in found.items()} == dict(counts)
+    for (start, path), row in found.items():
+        before = counts.get((start - timedelta(minutes=1), path))
+        assert (row["previous_1_minute"], row["missing_1_minute"]) == (before, before is None)
+        assert row["change_1_minute"] == (None if before is None else row["n"] - before)
+        assert row["missing_1_day"]
+
+
 def test_the_page_on_testing_holds_tests_that_pass(tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     path = python_of("testing.md", tmp_path)

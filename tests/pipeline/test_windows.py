@@ -72,7 +72,7 @@ def test_windows_hold_their_events_and_close_at_their_end(
     frame = streams.stream(spark, tmp_path / "topic", events).transform(transform)
     summed = frame.groupBy("window", "k").agg(F.sum("v").alias("sum"), F.count("*").alias("n"))
     found = {
-        (_bounds(row), row["k"]): (epoch, row["sum"], row["n"])
+        (bounds(row), row["k"]): (epoch, row["sum"], row["n"])
         for epoch, row in streams.run(summed, tmp_path / "checkpoint")
     }
     sums: dict[Any, list[int]] = defaultdict(list)
@@ -95,7 +95,7 @@ def test_sessions_hold_events_that_are_close_and_end_a_gap_after_the_last(
     frame = streams.stream(spark, tmp_path / "topic", events).transform(session("t", "40 seconds"))
     summed = frame.groupBy("window", "k").agg(F.sum("v").alias("sum"))
     found = {
-        (_bounds(row), row["k"]): (epoch, row["sum"])
+        (bounds(row), row["k"]): (epoch, row["sum"])
         for epoch, row in streams.run(summed, tmp_path / "checkpoint")
     }
     expected = {
@@ -200,5 +200,5 @@ def test_a_column_that_is_not_there_is_named(spark: SparkSession) -> None:
         spark.range(1).transform(tumbling("at", "1 minute"))
 
 
-def _bounds(row: dict[str, Any]) -> Window:
+def bounds(row: dict[str, Any]) -> Window:
     return micros(row["window"]["start"]), micros(row["window"]["end"])

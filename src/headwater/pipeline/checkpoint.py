@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.compile import Query
+from headwater.pipeline.packing import BUCKET, LATEST
 
 __all__ = ["Checkpoint", "CheckpointError", "Fingerprint", "Operator", "difference", "fingerprint"]
 
@@ -77,7 +78,7 @@ class Checkpoint:
     def __init__(self, directory: Path, query: str) -> None:
         self.query = query
         self.path = directory / query
-        self._file = directory / f"{query}.json"
+        self.file = directory / f"{query}.json"
 
     def exists(self) -> bool:
         """Tell whether the query has begun an epoch: until then there is nothing to go on from."""
@@ -85,21 +86,21 @@ class Checkpoint:
 
     def saved(self) -> Fingerprint | None:
         """Return what the checkpoint was made with, or None where there is none."""
-        if not self.exists() or not self._file.exists():
+        if not self.exists() or not self.file.exists():
             return None
-        return Fingerprint.from_json(self._file.read_text())
+        return Fingerprint.from_json(self.file.read_text())
 
     def save(self, fingerprint: Fingerprint) -> None:
         """Keep what the query is started with."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        written = self._file.with_suffix(".json.new")
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        written = self.file.with_suffix(".json.new")
         written.write_text(fingerprint.to_json())
-        written.replace(self._file)
+        written.replace(self.file)
 
     def remove(self) -> None:
         """Forget how far the query came, and its state."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._file.unlink(missing_ok=True)
+        self.file.unlink(missing_ok=True)
 
 
 def difference(old: Fingerprint, new: Fingerprint) -> str | None:
@@ -182,13 +183,30 @@ def _operator(node: Any) -> Operator | None:
             kind = "deduplication" + (" within the watermark" if name.endswith("Watermark") else "")
             keys = _items(node.keys())
             return Operator(kind, _types(keys), (), _texts(keys))
-        case "FlatMapGroupsInPandasWithState" | "TransformWithStateInPySpark" | "TransformWithState" as name:
+        case "TransformWithStateInPySpark":
+            return _keyed(node)
+        case "FlatMapGroupsInPandasWithState" | "TransformWithState" as name:
             grouping = _items(node.groupingAttributes())
             return Operator(name, _types(grouping), (), _texts(grouping))
         case "GlobalLimit":
             return Operator("limit", (), (), "")
         case _:
             return None
+
+
+def _keyed(node: Any) -> Operator:
+    """Return what an operator of ours keeps: what it packs, which Spark does not see (`packing`)."""
+    [child, *_] = _items(node.children())
+    below = child
+    while below.nodeName() == "Project":
+        [below] = _items(below.children())
+    if below.nodeName() != "MapInArrow":
+        grouping = _items(child.output())[: node.groupingAttributesLen()]
+        return Operator("keyed state", _types(grouping), (), _texts(grouping))
+    [packed] = _items(below.children())
+    columns = [each for each in _items(packed.output()) if each.name() not in (BUCKET, LATEST)]
+    key = [each for each in columns if re.fullmatch(r"k\d+", each.name())]
+    return Operator("keyed state", _types(key), _types([each for each in columns if each not in key]), "")
 
 
 def _aggregate(node: Any) -> Operator:

@@ -15,9 +15,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from headwater.app import Alert, App, AppError, Function, Location, Sink, Stream, Topic, View
+from headwater.app import (
+    Alert,
+    App,
+    AppError,
+    Definition,
+    Function,
+    Location,
+    Sink,
+    Stream,
+    Table,
+    Topic,
+    View,
+)
 from headwater.app.errors import did_you_mean
 from headwater.core.errors import HeadwaterError
+from headwater.pipeline import tables
 from headwater.pipeline.failures import sentence
 from headwater.pipeline.source import TopicSource, read_stream
 
@@ -99,14 +112,14 @@ class _Compiler:
             after=frozenset(query_name(self._app, each) for each in read if isinstance(each, Stream)),
         )
 
-    def _read(self, function: Function) -> list[Topic | Stream]:
-        """Return the topics and streams that a function reads; a sink of a view reads what the view does."""
-        found: list[Topic | Stream] = []
+    def _read(self, function: Function) -> list[Topic | Table | Stream]:
+        """Return what a function reads topics of; a sink of a view reads what the view does."""
+        found: list[Topic | Table | Stream] = []
         for name in function.inputs:
             definition = self._app.definitions[name]
             if isinstance(definition, View):
                 found += self._read(definition)
-            elif isinstance(definition, Topic | Stream):
+            elif isinstance(definition, Topic | Table | Stream):
                 found.append(definition)
         return found
 
@@ -114,7 +127,8 @@ class _Compiler:
         held = self._app.definitions[sink.of]
         if isinstance(held, View):
             return self._called(held, query)
-        return self._input(held.name, query, watch=(held.name,))
+        given = self._input(held.name, query, watch=(held.name,))
+        return given.changes if isinstance(given, tables.Table) else given
 
     def _called(self, function: View | Stream | Alert, query: str) -> DataFrame:
         watch = tuple(each.name for each in self._read(function))
@@ -131,9 +145,11 @@ class _Compiler:
             raise AppError(function.where, problem, "end it with `return`, and the DataFrame")
         return frame
 
-    def _input(self, name: str, query: str, *, watch: Sequence[str]) -> DataFrame:
+    def _input(self, name: str, query: str, *, watch: Sequence[str]) -> DataFrame | tables.Table:
         definition = self._app.definitions[name]
         match definition:
+            case Table():
+                return self._table(definition, query, watch)
             case Topic():
                 source = self._topic(definition, query, watch)
             case Stream():
@@ -145,10 +161,44 @@ class _Compiler:
     def _meeting(self, query: str, topics: Sequence[str]) -> str | None:
         """Return where the sources of a query meet, if there are several that have a time."""
         read = {name: self._app.definitions[name] for name in topics}
-        timed = [each for each in read.values() if isinstance(each, Topic | Stream) and each.event_time]
+        timed = [each for each in read.values() if _has_time(each)]
         if self._reading.meetings is None or len(timed) < 2:
             return None
         return str(self._reading.meetings / query)
+
+    def _table(self, table: Table, query: str, watch: Sequence[str]) -> tables.Table:
+        if table.schema is None:
+            problem = f"the columns of the table {table.name} are not known"
+            fix = f'write them, as in app.table("{table.name}", "id bigint, name string", …)'
+            raise AppError(table.where, problem, fix)
+        leaders = [name for name in watch if isinstance(self._app.definitions[name], Topic | Stream)]
+        source = TopicSource(
+            broker=self._reading.broker,
+            topic=table.name,
+            schema=table.schema,
+            lateness_ms=table.lateness_ms,
+            idle_ms=table.idle_ms,
+            lost=table.lost,
+            dead_letters=self._app.dead_letters,
+            group=f"headwater.{query}",
+            # A table is all of its rows, from whatever point on the events that meet it are read.
+            start="earliest",
+            max_rows=table.max_rows,
+            max_bytes=table.max_bytes,
+            until_now=self._reading.until_now,
+            watch=tuple(watch),
+            meeting=self._meeting(query, watch),
+            envelope=table.envelope,
+            key=table.key,
+            valid_from=table.event_time,
+            leaders=tuple(leaders),
+        )
+
+        def in_time(wait_ms: int | None) -> DataFrame:
+            timed = replace(source, event_time=tables.CHANGED_AT, wait_ms=wait_ms)
+            return self._read_topic(self._spark, timed)
+
+        return tables.Table(table.name, table.key, self._read_topic(self._spark, source), in_time)
 
     def _topic(self, topic: Topic, query: str, watch: Sequence[str]) -> TopicSource:
         return TopicSource(
@@ -191,6 +241,13 @@ class _Compiler:
         )
 
 
+def _has_time(definition: Definition) -> bool:
+    """Tell whether a definition's source may have a watermark; a table's has one where something waits for it."""
+    return isinstance(definition, Table) or (
+        isinstance(definition, Topic | Stream) and definition.event_time is not None
+    )
+
+
 def _check(function: Function, frame: DataFrame) -> None:
     """Refuse a result that cannot be written as declared."""
     if not frame.isStreaming:
@@ -201,6 +258,12 @@ def _check(function: Function, frame: DataFrame) -> None:
             if column not in frame.columns:
                 problem = f"{function.name} has the key {column}, and its rows no such column"
                 guess = did_you_mean(column, frame.columns)
+                raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
+    if isinstance(function, View):
+        for index in function.indexes:
+            if index.split(".")[0] not in frame.columns:
+                problem = f"{function.name} has an index for {index}, and its rows no such column"
+                guess = did_you_mean(index, frame.columns)
                 raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
     if isinstance(function, Stream) and function.event_time is not None:
         times = [each.name for each in frame.schema.fields if isinstance(each.dataType, TimestampType)]
@@ -232,7 +295,7 @@ def _said(error: Exception) -> str:
     return said if isinstance(error, PySparkException | HeadwaterError) else f"{type(error).__name__}: {said}"
 
 
-def _columns(inputs: dict[str, DataFrame]) -> str:
+def _columns(inputs: dict[str, DataFrame | tables.Table]) -> str:
     given = (f"{name} has {', '.join(frame.columns)}" for name, frame in inputs.items())
     return f"correct it ({'; '.join(given)})"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType
 
 from headwater.app.durations import milliseconds
 from headwater.pipeline.duplicates import Deduplicate
 from headwater.pipeline.keyed.columns import plain
-from headwater.pipeline.keyed.operator import Output, keyed, named
+from headwater.pipeline.keyed.operator import Output, arrival, keyed, named
 from headwater.pipeline.watermark import TimeError, event_time_of, quoted
 
 __all__ = ["deduplicate"]
@@ -35,14 +34,10 @@ def deduplicate(df: DataFrame, by: str | Sequence[str], within: str, *, ordered:
         [plain(F.col(quoted(name)), df.schema[name].dataType) for name in keys],
         [
             named(df, time),
-            *[_order(df, name) for name in ("_partition", "_offset")],
+            *arrival(df),
             *[named(df, name) for name in df.columns],
         ],
         F.col(quoted(time)),
         Deduplicate(milliseconds(within) * 1000, ordered=ordered),
         [Output(each.name, each.dataType, event_time=each.name == time) for each in df.schema.fields],
     )
-
-
-def _order(df: DataFrame, name: str) -> tuple[Column, DataType]:
-    return named(df, name) if name in df.columns else (F.lit(0), IntegerType())

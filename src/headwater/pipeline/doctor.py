@@ -31,7 +31,7 @@ def diagnose(name: str, status: Mapping[str, Any] | None, now: int) -> str:
     if status["state"] != "running":
         again = ", and is started again shortly" if status["state"] == "restarting" else ""
         return f"{name} fails{again}: {_reason(status)}."
-    return f"{name} {_running(status, now)}."
+    return f"{name} {_running(status, now)}.{_left_out(status)}"
 
 
 def _running(status: Mapping[str, Any], now: int) -> str:
@@ -50,6 +50,18 @@ def _running(status: Mapping[str, Any], now: int) -> str:
         f"is healthy: {status['rows_per_second']:,.0f} rows/s in batches of {status['batch_ms']:,} ms,"
         f" {lag:,} records behind"
     )
+
+
+def _left_out(status: Mapping[str, Any]) -> str:
+    """Return what operators had to give up since the query was started, as sentences of their own."""
+    found = ""
+    if dropped := status.get("dropped_matches", 0):
+        found += (
+            f" It has given up {dropped:,} partial matches: give the pattern a within=, or a higher limit=."
+        )
+    if refused := status.get("refused_searches", 0):
+        found += f" It could not read {refused:,} stored searches: unreadable_searches tells which, and why."
+    return found
 
 
 def _behind(status: Mapping[str, Any], lag: int) -> str:

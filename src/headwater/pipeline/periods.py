@@ -70,63 +70,63 @@ def _micros(time: datetime) -> int:
 class VersusPrevious(Logic):
     """Keyed by the group.
 
-    Rows are (start, statistic), results (start, statistic, then for each period: the statistic then, change, ratio,
-    missing). An interval is compared when it comes. When one comes again with another value, or comes after one that
-    is compared with it, then those come out again too: the last result of each interval is the same whatever the
-    order. A result that is as it was is not repeated.
+    Rows are (start, end, statistic), results (*key, start, end, statistic, then for each period: the statistic then,
+    change, ratio, missing). An interval is compared when it comes. When one comes again with another value, or comes
+    after one that is compared with it, then those come out again too: the last result of each interval is the same
+    whatever the order. A result that is as it was is not repeated.
 
     An interval is kept for as long as one may come that is compared with it: until the watermark is the longest
-    period, the length of an interval and `corrections` past its start.
+    period and `corrections` past its end.
     """
 
     periods: tuple[int, ...]
-    length: int
     corrections: int = 0
     tz: str | None = None
 
     @classmethod
-    def of(cls, periods: list[str], length: str, tz: str | None = None) -> VersusPrevious:
+    def of(cls, periods: list[str], interval: str | None = None, tz: str | None = None) -> VersusPrevious:
         """Read periods as users write them.
 
-        >>> VersusPrevious.of(["1 hour", "1 day"], "1 hour").periods
+        >>> VersusPrevious.of(["1 hour", "1 day"]).periods
         (3600000000, 86400000000)
         """
         micros = tuple(milliseconds(period) * 1000 for period in periods)
-        size = milliseconds(length) * 1000
         if not micros or 0 in micros:
             raise SettingError('periods= has to be a list of durations, as in ["1 hour", "1 day", "1 week"]')
+        if len(set(micros)) < len(micros):
+            raise SettingError(f"periods= has the same one twice: {', '.join(periods)}")
+        size = None if interval is None else milliseconds(interval) * 1000
         for text, period in zip(periods, micros, strict=True):
-            if size == 0 or period % size:
+            if size is not None and (size == 0 or period % size):
                 raise SettingError(
-                    f"{text!r} is not a multiple of the interval, {length!r}: no interval starts that much earlier"
+                    f"{text!r} is not a multiple of the interval, {interval!r}: no interval starts that much earlier"
                 )
-        return cls(micros, size, tz=tz)
+        return cls(micros, tz=tz)
 
     def step(self, key: Row, state: bytes | None, rows: list[Row], watermark: int) -> Step:
         """Compare what came, and what is compared with it."""
-        known: dict[int, float | None] = {} if state is None else unpack(state)
-        last: dict[int, float | None] = dict(rows)
-        changed = {
-            start: value for start, value in last.items() if start not in known or known[start] != value
-        }
+        known: dict[int, list[Any]] = {} if state is None else unpack(state)
+        last = {start: [end, value] for start, end, value in rows}
+        changed = {start: each for start, each in last.items() if known.get(start) != each}
         known.update(changed)
         touched = set(changed)
         for start in changed:
             for period in self.periods:
                 touched.update(next_starts(start, period, self.tz))
-        out = [self._compared(start, known) for start in sorted(touched) if start in known]
-        kept = self.length + max(self.periods) + self.corrections + (DAY if self.tz else 0)
-        left = {start: value for start, value in known.items() if start + kept >= watermark}
+        out = [(*key, *self._compared(start, known)) for start in sorted(touched) if start in known]
+        kept = max(self.periods) + self.corrections + (DAY if self.tz else 0)
+        left = {start: each for start, each in known.items() if each[0] + kept >= watermark}
         if not left:
             return Step(None, out)
         if state is None or changed or len(left) < len(known):
             state = pack(left)
-        return Step(state, out, min(left) + kept)
+        return Step(state, out, min(end for end, _ in left.values()) + kept)
 
-    def _compared(self, start: int, known: dict[int, float | None]) -> Row:
-        row: list[Any] = [start, known[start]]
+    def _compared(self, start: int, known: dict[int, list[Any]]) -> Row:
+        end, value = known[start]
+        row: list[Any] = [start, end, value]
         for period in self.periods:
             before = previous_start(start, period, self.tz)
-            there = before is not None and before in known
-            row += compare(known[start], known[before] if there else None, missing=not there)  # type: ignore[index]
+            then = None if before is None else known.get(before)
+            row += compare(value, None if then is None else then[1], missing=then is None)
         return tuple(row)

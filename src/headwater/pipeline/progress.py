@@ -2,7 +2,7 @@
 
     {"name": "shop.revenue", "kind": "view", "state": "running", "rows_per_second": 812.0, "input_rows": 40100,
      "batch_ms": 130, "lag": {"orders": {"0": 0, "1": 12}}, "watermark": "2026-01-01T10:00:00.000Z",
-     "state_bytes": 92000, "epoch": 77, "error": null,
+     "state_bytes": 92000, "epoch": 77, "error": null, "dropped_matches": 0, "refused_searches": 0,
      "holding": {"topic": "orders", "partition": 1, "high": "2026-…Z", "since": 1767225600000}, "at": 1767225660000}
 
 Spark's progress comes with every batch, ten a second and query; it is looked at once a second, so that
@@ -20,6 +20,12 @@ from typing import Any
 __all__ = ["QueryProgress", "iso", "total_lag"]
 
 Lag = dict[str, dict[str, int]]
+
+_COUNTED = {
+    "headwater_match": ("dropped", "dropped_matches"),
+    "headwater_searches": ("refused", "refused_searches"),
+}
+"""What operators count: the name that begins that of their metric, the figure in it, and its name in a status."""
 
 
 def iso(milliseconds: int) -> str:
@@ -59,6 +65,7 @@ class QueryProgress:
         self._raised: dict[tuple[str, str], int] = {}
         self._figures: dict[str, Any] = {}
         self._input_rows = 0
+        self._counts = {name: 0 for _, name in _COUNTED.values()}
         self._seen = ""
 
     def has_seen(self, progress: Mapping[str, Any]) -> bool:
@@ -80,6 +87,10 @@ class QueryProgress:
             "epoch": progress.get("batchId"),
             "state_bytes": sum(each.get("memoryUsedBytes", 0) for each in operators),
         }
+        for name, figures in (progress.get("observedMetrics") or {}).items():
+            counted = _COUNTED.get(name.partition(".")[0])
+            if counted is not None:
+                self._counts[counted[1]] += figures[counted[0]] or 0
         for topic, source in zip(self.topics, progress.get("sources") or [], strict=False):
             self._take_source(topic, source, now)
 
@@ -153,7 +164,7 @@ class QueryProgress:
             "holding": self.holding(),
             "at": now,
         }
-        return document | self._figures
+        return document | self._counts | self._figures
 
 
 def _records(source: Mapping[str, Any]) -> int:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.app import Alert, App, Sink, Stream, Topic, View, load
+from headwater.app import Alert, App, Sink, Stream, Table, Topic, View, load
+from headwater.capture.captures import resolve_tables
 from headwater.client import Cluster
 from headwater.core.errors import HeadwaterError
 from headwater.core.urls import KafkaUrl
@@ -24,13 +23,14 @@ from headwater.pipeline import checkpoint as checkpoints
 from headwater.pipeline import sinks
 from headwater.pipeline.checkpoint import Checkpoint, Fingerprint, fingerprint
 from headwater.pipeline.compile import Query, Reading, compile_app
+from headwater.pipeline.handover import Rebuilds, alone, finish
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.pipeline.runner import Runner, Running
 from headwater.pipeline.session import SessionOptions, close_session, cores, open_session
 from headwater.views import ALERT, open_store
 
-__all__ = ["RunOptions", "run_app"]
+__all__ = ["RunOptions", "let_workers_import_from", "run_app"]
 
 PARTITIONS = 4
 """Of a topic that is not there yet and does not say how many it is to have."""
@@ -57,11 +57,14 @@ class RunOptions:
 def run_app(options: RunOptions) -> int:
     """Run an application until a signal, or once over what is there; return the exit status."""
     app = load(options.app)
+    resolve_tables(app)
     broker = KafkaUrl.parse(options.broker)
-    with _alone(options.data):
+    busy = f"another `headwater run` works in {options.data}: stop it, or give this one a --data of its own"
+    # Two drivers on the same checkpoints would each undo what the other does.
+    with alone(options.data / "run.lock", busy):
         scratch = options.data / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)  # a killed driver leaves its temporary files there
-        _let_workers_import_from(options.app.resolve().parent)
+        let_workers_import_from(options.app.resolve().parent)
         session = SessionOptions(app.name, scratch, options.master, options.ui_port, options.settings)
         spark = open_session(session)
         try:
@@ -84,6 +87,7 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
     directory = (options.data / "checkpoints").resolve()
     kept = {query.name: Checkpoint(directory, query.name) for query in queries}
     reset = _named(options.reset, app, queries)
+    finish(options.data, options.views)
     _compare(options, kept, made, reset)
     # So far nothing was touched.
     _make_topics(app, broker)
@@ -93,7 +97,16 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
     with open_store(options.views) as store:
         ends = TopicEnds(options.broker, (topic for each in made.values() for topic in each.topics))
         at_once = cores(options.master)
-        runner = Runner(spark, running, start=_starter(options), store=store, ends=ends, at_once=at_once)
+        rebuilds = Rebuilds(options.data, options.app, options.views)
+        runner = Runner(
+            spark,
+            running,
+            start=_starter(options),
+            store=store,
+            ends=ends,
+            at_once=at_once,
+            rebuilds=rebuilds,
+        )
         _on_signal(runner.stop)
         try:
             return _drive(runner, app, options)
@@ -102,7 +115,7 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
             ends.close()
 
 
-def _let_workers_import_from(directory: Path) -> None:
+def let_workers_import_from(directory: Path) -> None:
     """Let functions of the application use modules beside it in Spark's Python workers, as they do here."""
     others = [path for path in (os.environ.get("PYTHONPATH"),) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *others])
@@ -123,7 +136,9 @@ def _begin(checkpoint: Checkpoint, made: Fingerprint, *, start_over: bool, start
 
 def _running(query: Query, checkpoint: Checkpoint, topics: tuple[str, ...], app: App) -> Running:
     definitions = app.definitions.values()
-    lateness = {each.name: each.lateness_ms for each in definitions if isinstance(each, Topic | Stream)}
+    lateness = {
+        each.name: each.lateness_ms for each in definitions if isinstance(each, Topic | Table | Stream)
+    }
     return Running(query, checkpoint, QueryProgress(query.name, query.kind, topics, lateness))
 
 
@@ -153,6 +168,9 @@ def _starter(options: RunOptions) -> Callable[[Query, Path], StreamingQuery]:
                     mode=function.mode,
                     query=query.name,
                     checkpoint=checkpoint,
+                    ttl_ms=function.ttl_ms,
+                    indexes=function.indexes,
+                    history_ms=function.history_ms,
                 )
             case Alert():
                 return sinks.start_view(
@@ -222,9 +240,9 @@ def _make_topics(app: App, broker: KafkaUrl) -> None:
     """Make the topics that the application reads and writes, where they are missing."""
     wanted: dict[str, tuple[int, dict[str, str]]] = {app.dead_letters: (1, {})}
     for definition in app.definitions.values():
-        if isinstance(definition, Topic | Stream):
+        if isinstance(definition, Topic | Table | Stream):
             partitions = definition.partitions or PARTITIONS
-            settings = sinks.topic_settings(definition.mode) if isinstance(definition, Stream) else {}
+            settings = _topic_settings(definition)
             wanted[definition.name] = partitions, settings
             if isinstance(definition, Topic) and definition.late == "aside":
                 wanted[app.late_topic(definition.name)] = partitions, {}
@@ -234,6 +252,17 @@ def _make_topics(app: App, broker: KafkaUrl) -> None:
             cluster.ensure_topic(name, partitions, settings)
     finally:
         cluster.close()
+
+
+def _topic_settings(definition: Topic | Table | Stream) -> dict[str, str]:
+    """Return the settings of a topic that has to be made: a table's keeps the last change of each row."""
+    match definition:
+        case Table():
+            return sinks.topic_settings("changes")
+        case Stream():
+            return sinks.topic_settings(definition.mode)
+        case Topic():
+            return {}
 
 
 def _on_signal(stop: Callable[[], None]) -> None:
@@ -251,17 +280,3 @@ def _on_signal(stop: Callable[[], None]) -> None:
 def _end() -> None:
     """End while nothing runs yet."""
     raise SystemExit(0)
-
-
-@contextmanager
-def _alone(data: Path) -> Iterator[None]:
-    """Hold the directory: two drivers on the same checkpoints would each undo what the other does."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "run.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HeadwaterError(
-                f"another `headwater run` works in {data}: stop it, or give this one a --data of its own"
-            ) from None
-        yield

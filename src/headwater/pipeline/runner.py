@@ -29,6 +29,7 @@ from headwater.app import AppError
 from headwater.pipeline.checkpoint import Checkpoint
 from headwater.pipeline.compile import Query
 from headwater.pipeline.failures import sentence
+from headwater.pipeline.handover import Rebuilds
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.views import ViewStore
@@ -87,6 +88,8 @@ class Running:
     started: float = 0.0
     due: float = 0.0
     error: str | None = None
+    paused: bool = False
+    """Standing still, for a rebuilt view to take the place of its own."""
     reported: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -111,6 +114,7 @@ class Runner:
         store: ViewStore,
         ends: TopicEnds,
         at_once: int = 2,
+        rebuilds: Rebuilds | None = None,
     ) -> None:
         self._spark = spark
         self._queries = list(queries)
@@ -118,6 +122,7 @@ class Runner:
         self._store = store
         self._ends = ends
         self._at_once = at_once
+        self._rebuilds = rebuilds
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -132,7 +137,8 @@ class Runner:
         """Keep the queries running until `stop`."""
         while not self._stopping.wait(WATCH_SECONDS):
             for running in self._queries:
-                self._look_after(running)
+                if not self._stands_still(running):
+                    self._look_after(running)
             self._report()
 
     def drain(self) -> bool:
@@ -191,6 +197,22 @@ class Runner:
             self._failed(running, running.spark.exception())
         elif running.error and time.monotonic() - running.started > RAN_WELL_SECONDS:
             running.error = None
+
+    def _stands_still(self, running: Running) -> bool:
+        """Tell whether a query is to stand still, and let it stop or go on accordingly."""
+        if self._rebuilds is None or running.query.kind != "view":
+            return False
+        if self._rebuilds.asked(running.query.name):
+            if running.spark is not None:
+                _stop(running.spark, time.monotonic() + BETWEEN_BATCHES_SECONDS)
+            running.spark, running.due, running.paused = None, 0.0, True
+            self._rebuilds.paused(running.query.name)
+        elif running.paused:
+            running.paused = False
+            self._rebuilds.over(running.query.name)
+            _log.info("%s goes on after its view was rebuilt", running.query.name)
+            self._start(running)
+        return running.paused
 
     def _failed(self, running: Running, error: BaseException | None) -> None:
         ran = time.monotonic() - running.started

@@ -10,7 +10,6 @@ each key and batch (decision 6 of the design), and a bucket's table is worked on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import IntegralType
 
 from headwater.app.durations import milliseconds
+from headwater.pipeline.aggregates import Call
+from headwater.pipeline.keyed.columns import EXACT_TIMES
 from headwater.pipeline.watermark import TimeError, marked_after, metadata_of, quoted
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ __all__ = ["sliding"]
 
 BUCKETS: Final = 32
 """Part of the state's layout: another number cannot go on from a checkpoint."""
-_CALL: Final = re.compile(r"\s*(count|sum|mean|min|max)\s*\(\s*(\*|.+?)\s*\)\s*")
-_JSON: Final = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,10 @@ def sliding(
     key = [F.col(quoted(name)) for name in keys]
     events = df.where(F.col(quoted(time)).isNotNull()).select(
         F.pmod(F.hash(*key), F.lit(BUCKETS)).alias("bucket"),
-        F.to_json(F.struct(*key), _JSON).alias("key"),
+        F.to_json(F.struct(*key), EXACT_TIMES).alias("key"),
         F.unix_micros(F.col(quoted(time)).cast("timestamp")).alias("at"),
         F.to_json(
-            F.struct(*[F.col(quoted(name)).alias(name, metadata={}) for name in df.columns]), _JSON
+            F.struct(*[F.col(quoted(name)).alias(name, metadata={}) for name in df.columns]), EXACT_TIMES
         ).alias("event"),
         *[part for number, column in enumerate(columns) for part in _value(df, column, number)],
         marked_after(F.col(quoted(time)).cast("timestamp"), "evict_by"),
@@ -90,7 +86,7 @@ def sliding(
         "append",
         GroupStateTimeout.EventTimeTimeout,
     )
-    return results.withColumn("event", F.from_json("event", df.schema, _JSON)).select(
+    return results.withColumn("event", F.from_json("event", df.schema, EXACT_TIMES)).select(
         *[F.col("event").getField(name).alias(name) for name in df.columns],
         *[F.col(f"r{number}").alias(each.name) for number, each in enumerate(wanted)],
     )
@@ -141,18 +137,8 @@ def _refuse(df: DataFrame, time: str, keys: list[str], aggregate: Mapping[str, s
 
 
 def _parse(df: DataFrame, name: str, text: str) -> Aggregate:
-    call = _CALL.fullmatch(text)
-    if call is None or (call[2] == "*" and call[1] != "count"):
-        raise TimeError(
-            f"{name}={text!r} is no aggregate; use count(*), or count, sum, mean, min or max of a column"
-        )
-    if call[2] == "*":
-        return Aggregate(name, "count", None, "bigint")
-    if call[2] not in df.columns:
-        raise TimeError(
-            f"{name}={text!r}: there is no column {call[2]!r}; the columns are {', '.join(df.columns)}"
-        )
-    return Aggregate(name, call[1], call[2], _type(df, call[2]))
+    function, column = Call.read(df, name, text)
+    return Aggregate(name, function, column, "bigint" if column is None else _type(df, column))
 
 
 def _type(df: DataFrame, column: str) -> str:

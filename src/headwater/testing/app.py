@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.app import App, Delivery, Sink, Stream, Topic, View, load
+from headwater.app import App, Delivery, Sink, Stream, Table, Topic, View, load
 from headwater.pipeline.compile import DELETED, Query, Reading, compile_app
 from headwater.pipeline.session import SessionOptions, open_session, settings
 from headwater.pipeline.sinks.output_mode import upserting_mode
@@ -75,11 +75,12 @@ def run_app(app: App | str | Path, inputs: Mapping[str, Items], *, drain: bool =
     (with mode "changes" each upsert, and deletes with `_deleted`), a sink the rows that it was called with. Late rows
     of a topic with `late="aside"` are there under the name of the topic that they go to.
 
-    `inputs` names a list of rows for each topic: dictionaries, times as datetimes or ISO 8601 texts. Those
+    `inputs` names a list of rows for each topic and table: dictionaries, times as datetimes or ISO 8601 texts. Those
     rows are one batch; lists within the list are batches of their own, one after the other and side by side with
     those of other topics; `advance("5 minutes")` between them lets time pass for all. A row may say of which
-    `_partition` it is. A stream that has rows here is not run, and its readers get these. With `drain`, time
-    goes on in the end until everything that waits for it has come out.
+    `_partition` it is, and one of a table that it is `_deleted`, and since when: `_changed_at`. A stream that has rows
+    here is not run, and its readers get these. With `drain`, time goes on in the end until everything that waits for
+    it has come out.
     """
     with Run(app, inputs, drain=drain) as run:
         outputs = {query.function.name: run.output(query, Recorder()) for query in run.queries}
@@ -189,7 +190,7 @@ class Run:
     def _read(self, spark: SparkSession, source: TopicSource) -> DataFrame:
         if source.topic not in self._topics:
             self._topics[source.topic] = ScriptedTopic(self._directory / "topics" / source.topic, source)
-        return self._topics[source.topic].read(spark)
+        return self._topics[source.topic].read(spark, in_time=source.event_time is not None)
 
     def _wanted(self, compiled: Iterable[Query], only: str | None) -> set[str]:
         by_name = {query.function.name: query for query in compiled}
@@ -205,7 +206,8 @@ class Run:
         return found
 
     def _refuse_unknown_inputs(self) -> None:
-        read = [each.name for each in self._app.definitions.values() if isinstance(each, Topic | Stream)]
+        definitions = self._app.definitions.values()
+        read = [each.name for each in definitions if isinstance(each, Topic | Table | Stream)]
         unknown = sorted(self._inputs.keys() - set(read))
         if unknown:
             raise RowsError(

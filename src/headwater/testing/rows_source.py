@@ -10,20 +10,22 @@ import base64
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headwater.app.durations import milliseconds
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.source import TopicSource
 from headwater.pipeline.source.event_time import watermark
-from headwater.pipeline.source.spec import METADATA
+from headwater.pipeline.source.spec import CHANGE_COLUMNS, METADATA
+from headwater.pipeline.tables import CHANGED_AT, DELETED, VERSION
 from headwater.pipeline.watermark import MARKER, WATERMARK, stamped
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,6 +72,10 @@ class ScriptedTopic:
     def __init__(self, directory: Path, source: TopicSource) -> None:
         directory.mkdir(parents=True)
         self._directory = directory
+        self._is_table = source.envelope is not None
+        if self._is_table:
+            about = ", ".join(f"{name} {kind}" for name, kind in CHANGE_COLUMNS.items())
+            source = replace(source, schema=f"{source.schema}, {about}", event_time=CHANGED_AT)
         self._source = source
         self._fields = cast(StructType, StructType.fromDDL(source.schema)).fields
         self._corrections_ms = source.corrections_ms if source.late == "correct" else 0
@@ -92,6 +98,8 @@ class ScriptedTopic:
             partition = int(row.get("_partition", 0))
             offset = self._ends.get(partition, 0)
             self._ends[partition] = offset + 1
+            if self._is_table:
+                row = self._change(row, offset)
             if self._is_late(row, partition):
                 self.late.append(row)
             else:
@@ -106,17 +114,26 @@ class ScriptedTopic:
             }
         self._write([])
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of the batches, one a micro-batch."""
+    def _change(self, row: Row, offset: int) -> Row:
+        """Return a row of a table as a change; without a time it has always been there."""
+        valid_from = self._source.valid_from
+        at = None if valid_from is None or row.get(DELETED) else row.get(valid_from)
+        return {DELETED: False, CHANGED_AT: at, VERSION: offset} | dict(row)
+
+    def read(self, spark: SparkSession, *, in_time: bool = True) -> DataFrame:
+        """Return the stream of the batches, one a micro-batch; of a table also without its time."""
         columns = StructType([*self._fields])
-        for name in self._source.metadata:
-            columns.add(name, METADATA[name])
+        about = ", ".join(f"{name} {METADATA[name]}" for name in self._source.metadata)
+        for field in cast(StructType, StructType.fromDDL(about)).fields if about else ():
+            columns.add(field)
         event_time = self._source.event_time
         if event_time is not None:
             columns.add(WATERMARK, "timestamp").add(MARKER, "boolean")
         options = {"maxFilesPerTrigger": "1", "mode": "FAILFAST"}
         df = spark.readStream.schema(columns).options(**options).json(str(self._directory))
-        return df if event_time is None else stamped(df, event_time)
+        if event_time is not None and in_time:
+            return stamped(df, event_time)
+        return df if event_time is None else df.where(~F.col(MARKER)).drop(WATERMARK, MARKER)
 
     def _is_late(self, row: Row, partition: int) -> bool:
         """Tell whether a row comes after the time of its batch, and take note of its own."""
@@ -125,6 +142,8 @@ class ScriptedTopic:
             return False
         at_ms = _milliseconds(self._time(at))
         self._highs[partition] = max(at_ms, self._highs.get(partition, at_ms))
+        if self._is_table:
+            return False
         return self._watermark_ms is not None and at_ms < self._watermark_ms - self._corrections_ms
 
     def _write(self, rows: list[dict[str, Any]]) -> None:

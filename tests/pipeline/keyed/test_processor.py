@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given as for_all
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from headwater.pipeline.keyed import processor
 from headwater.pipeline.keyed.cache import Cache
 from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
 from headwater.pipeline.keyed.processor import BucketProcessor
+
+from .spark_state import Spark, given, made
 
 
 @dataclass(frozen=True)
@@ -34,60 +36,8 @@ class Sums(Logic):
         return Step(pack([total, last]), [], last)
 
 
-@dataclass
-class Spark:
-    """What the processor sees of Spark's state, for one bucket."""
-
-    entries: list[tuple[bytes]] = field(default_factory=list)
-    head: tuple[Any, ...] | None = None
-    timers: set[int] = field(default_factory=set)
-    watermark_ms: int = 0
-
-    def getListState(self, name: str, schema: str) -> Entries:
-        return Entries(self)
-
-    def getValueState(self, name: str, schema: str) -> Head:
-        return Head(self)
-
-    def registerTimer(self, at: int) -> None:
-        self.timers.add(at)
-
-    def deleteTimer(self, at: int) -> None:
-        self.timers.remove(at)
-
-    def getCurrentWatermarkInMs(self) -> int:
-        return self.watermark_ms
-
-
-@dataclass
-class Entries:
-    spark: Spark
-
-    def get(self) -> Iterator[tuple[bytes]]:
-        return iter(list(self.spark.entries))
-
-    def put(self, entries: list[tuple[bytes]]) -> None:
-        self.spark.entries = list(entries)
-
-    def appendList(self, entries: list[tuple[bytes]]) -> None:
-        self.spark.entries += entries
-
-
-@dataclass
-class Head:
-    spark: Spark
-
-    def exists(self) -> bool:
-        return self.spark.head is not None
-
-    def get(self) -> tuple[Any, ...] | None:
-        return self.spark.head
-
-    def update(self, head: tuple[Any, ...]) -> None:
-        self.spark.head = head
-
-
-COLUMNS = ("bucket", "k0", "c0", "c1")
+COLUMNS = "k0 c0 c1"
+RESULTS = pa.schema({"o0": pa.string(), "o1": pa.int64()})
 
 
 class Run:
@@ -95,9 +45,7 @@ class Run:
 
     def __init__(self, directory: Path) -> None:
         self.spark = Spark()
-        self.workers = [
-            BucketProcessor(Sums(), 1, ("o0", "o1"), str(directory / name), COLUMNS) for name in "ab"
-        ]
+        self.workers = [BucketProcessor(Sums(), 1, RESULTS, str(directory / name)) for name in "ab"]
 
     def batch(self, worker: int, rows: list[tuple[str, int, int]], *, fails: bool) -> list[tuple[Any, ...]]:
         before = copy.deepcopy(self.spark)
@@ -105,14 +53,10 @@ class Run:
         process.init(self.spark)  # type: ignore[arg-type]
         out: list[tuple[Any, ...]] = []
         if rows:
-            frame = pd.DataFrame(
-                [(0, key, at * 1000, value) for key, at, value in rows], columns=list(COLUMNS)
-            )
-            frames = list(process.handleInputRows((0,), iter([frame]), self.spark))  # type: ignore[arg-type]
-            out += [row for each in frames for row in each.itertuples(index=False, name=None)]
+            frames = given(COLUMNS, [(key, at * 1000, value) for key, at, value in rows])
+            out += made(process.handleInputRows((0,), frames, self.spark))  # type: ignore[arg-type]
         if due := {at for at in self.spark.timers if at <= self.spark.watermark_ms}:
-            frames = list(process.handleExpiredTimer((0,), self.spark, None))  # type: ignore[arg-type]
-            out += [row for each in frames for row in each.itertuples(index=False, name=None)]
+            out += made(process.handleExpiredTimer((0,), self.spark, None))  # type: ignore[arg-type]
             self.spark.timers -= due  # Spark deletes those that have fired
         if fails:
             self.spark = before
@@ -136,7 +80,7 @@ def rewrites_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=60)
-@given(BATCHES)
+@for_all(BATCHES)
 def test_results_are_those_of_one_worker_that_never_fails(
     tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[list[tuple[str, int, int]], int, int, bool]]
 ) -> None:
@@ -175,4 +119,23 @@ def test_keys_are_due_in_the_order_of_their_times(tmp_path: Path) -> None:
     cache.apply([(b"d", b"5", 40), (b"a", None, None)])
     assert (cache.next_due(), list(cache.due(40)), list(cache.due(41))) == (-10, [b"b"], [b"b", b"d"])
     assert list(cache.everything()) == [(b"b", b"2", -10), (b"c", b"3", None), (b"d", b"5", 40)]
+    cache.close()
+
+
+def test_keys_that_are_longer_than_a_file_takes_are_kept_apart(tmp_path: Path) -> None:
+    keys = [b"k" * length for length in (399, 400, 401, 432, 511, 5000)]
+    cache = Cache(tmp_path)
+    cache.begin(None, [])
+    cache.apply([(key, str(place).encode(), 10 * place or None) for place, key in enumerate(keys)])
+    assert [cache.get(key) for key in keys] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert list(cache.due(31)) == keys[1:4]
+    cache.apply([(keys[2], None, None), (keys[3], b"", 100)])
+    assert list(cache.due(200)) == [keys[1], keys[4], keys[5], keys[3]]
+    assert sorted(cache.everything()) == [
+        (keys[0], b"0", None),
+        (keys[1], b"1", 10),
+        (keys[3], b"", 100),
+        (keys[4], b"4", 40),
+        (keys[5], b"5", 50),
+    ]
     cache.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.pipeline.keyed.logic import unpack
-from headwater.pipeline.lookups import CHANGE, EVENT, Lookup, table_time
+from headwater.pipeline.lookups import CHANGE, EVENT, Lookup
 
 How = Literal["left", "inner"]
 KEYS = "ab"
@@ -104,6 +104,52 @@ def test_as_of_gives_the_version_valid_at_the_time_in_any_order_and_batches(
     assert all(len(unpack(state)[0]) == 1 and not unpack(state)[1] for state in driver.states.values())
 
 
+def dated(changes: list[Any]) -> list[Any]:
+    """Return changes with the times that those without one count from."""
+    latest: dict[str, int] = {}
+    found = []
+    for key, row in changes:
+        at = latest.get(key, -1) if row[1] is None else row[1]
+        latest[key] = max(latest.get(key, -1), at)
+        found.append((key, (row[0], at, *row[2:])))
+    return found
+
+
+@given(logs(), HOW, st.data())
+def test_a_change_without_a_time_counts_from_the_change_before_it_on(
+    log: tuple[list[Any], list[Any]], how: How, data: st.DataObject
+) -> None:
+    """Rows of snapshots, and tombstones: a key's changes come in the order of their versions."""
+    events, changes = log
+    changes = [(key, (row[0], data.draw(st.none() | st.just(row[1])), *row[2:])) for key, row in changes]
+    driver = Driver(lookup(how, as_of=True))
+    left, coming = data.draw(st.permutations(events)), changes
+    watermark = 0
+    for last in BATCHES:
+        count = len(left) if last else data.draw(st.integers(0, len(left)))
+        other = len(coming) if last else data.draw(st.integers(0, len(coming)))
+        batch = data.draw(st.permutations(left[:count] + coming[:other]))
+        left, coming = left[count:], coming[other:]
+        driver.batch(batch, watermark)
+        # Time goes on once the snapshots have been read.
+        times = [row[1] for _, row in left + coming]
+        bound = 0 if None in times else min(times, default=60)
+        watermark = data.draw(st.integers(watermark, max(watermark, bound)))
+    driver.batch([], 61)
+    expected = [(row[4], valid_at(dated(changes), key, row[1])) for key, row in events]
+    wanted = [row for row in expected if how == "left" or row[1] is not None]
+    assert sorted(driver.out, key=str) == sorted(wanted, key=str)
+
+
+def test_an_event_that_waited_while_columns_were_added_has_none_of_them() -> None:
+    old = Lookup(("event",), ("value",), as_of=True)
+    new = Lookup(("event", "note"), ("value",), as_of=True)
+    state = old.step(
+        ("a",), None, [(CHANGE, 1, 1, False, None, "x"), (EVENT, 5, 0, 0, "event 0", None)], 0
+    ).state
+    assert new.step(("a",), state, [], 9).out == [("event 0", None, "x")]
+
+
 @given(logs(), st.integers(0, 20), st.data())
 def test_an_event_waits_no_longer_than_declared_and_a_late_change_is_not_lost(
     log: tuple[list[Any], list[Any]], wait: int, data: st.DataObject
@@ -117,7 +163,7 @@ def test_an_event_waits_no_longer_than_declared_and_a_late_change_is_not_lost(
     come: list[Any] = []
     stream = 0
     while events or stream <= 60 + wait:
-        watermark = min(stream, table_time(stream, 0, wait))
+        watermark = max(stream - wait, 0)  # the lesser of the stream's time and the table's, which lags
         ready = [each for each in events if each[1][1] < stream + 10]
         events = events[len(ready) :]
         count = data.draw(st.integers(0, len(pending)))

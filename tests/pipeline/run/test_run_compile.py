@@ -17,7 +17,7 @@ pytestmark = pytest.mark.real
 
 HEAD = """
 from pyspark.sql import functions as F
-from headwater import App, join_within, tumbling
+from headwater import App, deduplicate, join_within, tumbling
 
 app = App("shop")
 app.topic("orders", "order_id string, country string, amount double, placed_at timestamp",
@@ -111,6 +111,17 @@ def test_what_a_function_does_wrong_is_told_with_its_line(compiled: Compile, bod
     assert "\n" not in str(caught.value)
 
 
+def test_an_index_is_for_a_column_that_the_rows_have(compiled: Compile) -> None:
+    with pytest.raises(
+        AppError, match=r"sums has an index for contry, and its rows no such column \(did you"
+    ):
+        compiled("""
+        @app.view(key="country", indexes=["amount", "contry"])
+        def sums(orders):
+            return orders.select("country", "amount")
+        """)
+
+
 GROUPED = "orders.groupBy('country').agg(F.sum('amount').alias('revenue'))"
 
 
@@ -119,6 +130,18 @@ def test_what_a_checkpoint_depends_on(compiled: Compile) -> None:
     assert (found.output, found.topics) == ("a view of mode rows", ("orders",))
     (operator,) = found.state
     assert (operator.kind, operator.key, operator.value) == ("aggregation", ("string",), ("sum as double",))
+
+
+def test_what_the_checkpoint_of_an_operator_of_ours_depends_on(compiled: Compile) -> None:
+    first = made(compiled, "deduplicate(orders, by='order_id', within='1 hour')")
+    (operator,) = first.state
+    assert (operator.kind, operator.key) == ("keyed state", ("string",))
+    assert operator.value.count("double") == 1
+    assert made(compiled, "deduplicate(orders.where('amount > 1'), by='order_id', within='1 hour')") == first
+    by_amount = made(compiled, "deduplicate(orders, by='amount', within='1 hour')")
+    assert "its state changed from keyed state" in str(difference(first, by_amount))
+    fewer = made(compiled, "deduplicate(orders.drop('amount'), by='order_id', within='1 hour')")
+    assert "its state changed from keyed state" in str(difference(first, fewer))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,12 @@ HELD = {"topic": "orders", "partition": 1, "high": "2026-01-01T00:00:01.000Z", "
     [
         ({}, "q is healthy: 800 rows/s in batches of 120 ms, 5 records behind."),
         (
+            {"dropped_matches": 1200, "refused_searches": 3},
+            "q is healthy: 800 rows/s in batches of 120 ms, 5 records behind."
+            " It has given up 1,200 partial matches: give the pattern a within=, or a higher limit=."
+            " It could not read 3 stored searches: unreadable_searches tells which, and why.",
+        ),
+        (
             {"rows_per_second": 0.0},
             "q is idle: it has read all 40,000 records so far, and its watermark is 2026-01-01T00:00:00.000Z.",
         ),

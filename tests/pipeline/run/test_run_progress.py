@@ -52,6 +52,19 @@ def test_every_batch_counts_once() -> None:
     assert (found["state_bytes"], found["rows_per_second"]) == (1000, 100.0)
 
 
+def test_what_operators_gave_up_is_counted() -> None:
+    query = QueryProgress("shop.fraud", "alert", ("orders",), {})
+    batches: list[dict[str, Any]] = [
+        {"headwater_match.1": {"dropped": 3}, "headwater_match.2": {"dropped": 4}},
+        {"headwater_match.1": {"dropped": None}, "theirs": {"rows": 9}},
+        {"headwater_searches.1": {"refused": 2}},
+    ]
+    for second, metrics in enumerate(batches):
+        query.take(progress(second, observedMetrics=metrics), now=0)
+    found = status(query)
+    assert (found["dropped_matches"], found["refused_searches"]) == (7, 2)
+
+
 def test_a_row_that_only_tells_the_time_is_no_record() -> None:
     query = QueryProgress("shop.revenue", "view", ("orders",), {})
     query.take(progress(1, (offset({"0": 10}), offset({"0": 10}, {"0": 7}, 7), 1)), now=0)
@@ -128,6 +141,8 @@ def test_a_query_that_has_done_nothing_has_a_whole_status() -> None:
         "epoch": None,
         "error": None,
         "holding": None,
+        "dropped_matches": 0,
+        "refused_searches": 0,
         "at": 7,
     }
 

@@ -15,6 +15,7 @@ from headwater.app import AppError, Location, View
 from headwater.pipeline import runner as module
 from headwater.pipeline.checkpoint import Checkpoint
 from headwater.pipeline.compile import Query
+from headwater.pipeline.handover import Rebuilds
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.pipeline.runner import Pause, Runner, Running
@@ -76,11 +77,29 @@ class FakeEnds:
         return {}
 
 
+class FakeRebuilds:
+    """Asks for what the test says."""
+
+    def __init__(self) -> None:
+        self.wanted: set[str] = set()
+        self.told: list[str] = []
+
+    def asked(self, query: str) -> bool:
+        return query in self.wanted
+
+    def paused(self, query: str) -> None:
+        self.told.append(f"{query} paused")
+
+    def over(self, query: str) -> None:
+        self.told.append(f"{query} over")
+
+
 class Stage:
     """A runner with two queries, the second of which reads what the first makes."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.spark, self.store = FakeSpark(), FakeStore()
+        self.rebuilds = FakeRebuilds()
         self.started: list[tuple[str, FakeQuery]] = []
         self.refuse: dict[str, Exception] = {}
         self.failures: dict[str, int] = {}
@@ -91,6 +110,7 @@ class Stage:
             start=cast(Any, self._start),
             store=cast(ViewStore, self.store),
             ends=cast(TopicEnds, FakeEnds()),
+            rebuilds=cast(Rebuilds, self.rebuilds),
         )
 
     def _running(self, tmp_path: Path, name: str, after: str = "") -> Running:
@@ -202,3 +222,20 @@ def test_a_long_batch_is_cut_short(stage: Stage, monkeypatch: pytest.MonkeyPatch
     stage.started[0][1].message = module.IN_BATCH
     stage.runner.close()
     assert stage.started[0][1].stopped_in == module.IN_BATCH
+
+
+def test_a_query_stands_still_while_a_rebuilt_view_takes_its_place(stage: Stage) -> None:
+    stage.runner.start()
+    [first, second] = stage.queries
+    stage.rebuilds.wanted.add("first")
+    assert stage.runner._stands_still(first)
+    assert stage.runner._stands_still(first)
+    assert not stage.runner._stands_still(second)
+    assert (first.state, second.state) == ("stopped", "running")
+    assert stage.started[0][1].stopped_in == module.WAITING
+    stage.rebuilds.wanted.clear()
+    assert not stage.runner._stands_still(first)
+    assert [name for name, _ in stage.started] == ["first", "second", "first"]
+    assert stage.rebuilds.told == ["first paused", "first paused", "first over"]
+    assert not stage.runner._stands_still(first)
+    assert first.state == "running"

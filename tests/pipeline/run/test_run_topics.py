@@ -22,6 +22,7 @@ pytestmark = pytest.mark.real
 def test_topics_are_made_as_they_are_declared(tmp_path: Path) -> None:
     app = App("shop")
     app.topic("orders", "id string, at timestamp", event_time="at", late="aside", partitions=3)
+    app.table("users", "id string", key="id", partitions=1)
 
     @app.stream(key="id")
     def copies(orders):  # type: ignore[no-untyped-def]
@@ -36,10 +37,17 @@ def test_topics_are_made_as_they_are_declared(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         made = admin.list_topics(timeout=10).topics
         partitions = {name: len(topic.partitions) for name, topic in made.items() if name[0] != "_"}
-        assert partitions == {"orders": 3, "orders.late": 3, "copies": 4, "latest": 2, "shop.dead": 1}
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in ("copies", "latest")]
+        assert partitions == {
+            "orders": 3,
+            "orders.late": 3,
+            "users": 1,
+            "copies": 4,
+            "latest": 2,
+            "shop.dead": 1,
+        }
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in ("copies", "latest", "users")]
         policies = {
             resource.name: future.result()["cleanup.policy"].value
             for resource, future in admin.describe_configs(asked).items()
         }
-    assert policies == {"copies": "delete", "latest": "compact"}
+    assert policies == {"copies": "delete", "latest": "compact", "users": "compact"}

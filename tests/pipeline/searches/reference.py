@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,7 @@ FIELDS: dict[str, Kind] = {
     "price": "decimal",
     "balcony": "boolean",
     "from": "time",
+    "built": "date",
     "text": "text",
 }
 COMPARE = {
@@ -73,6 +74,8 @@ def _has(text: str, part: str) -> bool:
 def _value(name: str, asked: Any) -> Any:
     if FIELDS[name] == "time":
         return (datetime.fromisoformat(asked) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if FIELDS[name] == "date":
+        return (date.fromisoformat(asked) - date(1970, 1, 1)).days
     return Decimal(str(asked)) if FIELDS[name] == "decimal" else asked
 
 
@@ -86,6 +89,8 @@ def literals(name: str) -> st.SearchStrategy[Any]:
             return st.booleans()
         case "time":
             return st.integers(0, 5).map(lambda n: (START + timedelta(minutes=n)).isoformat())
+        case "date":
+            return st.sampled_from(["1969-12-31", "1970-01-01", "1970-01-03"])
         case "text":
             return st.sampled_from(["Berlin", "Bonn", "Köln", "berlin", ""])
 
@@ -135,6 +140,7 @@ EVENTS = st.fixed_dictionaries(
         "price": st.none() | st.sampled_from([Decimal("0.1"), Decimal("0.25"), Decimal("1.0"), Decimal(2)]),
         "balcony": st.none() | st.booleans(),
         "from": st.none() | st.integers(0, 5).map(lambda n: int(START.timestamp() + 60 * n) * 1_000_000),
+        "built": st.none() | st.integers(-1, 3),
         "text": st.none()
         | st.lists(st.sampled_from(["Garden", "sun", "roof", "sunny", "south-west", "gar"]), max_size=5).map(
             ", ".join

@@ -223,6 +223,36 @@ BERLIN = '{"where": {"field": "city", "=": "Berlin"}, "to": "a@b.example"}'
 CHEAP = '{"where": {"field": "rent", "<": 500}}'
 
 
+class Shard:
+    """The state and the pages of one shard."""
+
+    def __init__(self, number: int = 0, logic: Searches = LOGIC) -> None:
+        self.key = (number,)
+        self.logic = logic
+        self.state: bytes | None = None
+        self.pages: dict[int, bytes] = {}
+        self.read_pages = 0
+
+    def read(self, number: int) -> bytes | None:
+        self.read_pages += 1
+        return self.pages.get(number)
+
+    def write(self, number: int, page: bytes | None) -> None:
+        self.pages.pop(number, None)
+        if page is not None:
+            self.pages[number] = page
+
+    def batch(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        self.read_pages = 0
+        step = self.logic.step(self.key, self.state, list(rows), 0, self)
+        self.state = step.state
+        assert step.due is None
+        return step.out
+
+    def queries(self) -> dict[str, str]:
+        return {name: text for page in self.pages.values() for name, text in unpack(page).items()}
+
+
 def event(offset: int, city: str, rent: int) -> tuple[Any, ...]:
     return (EVENT, 0, offset, None, None, city, rent)
 
@@ -232,40 +262,108 @@ def query(version: int, name: str, text: str | None) -> tuple[Any, ...]:
 
 
 def test_queries_come_change_and_go_while_events_flow() -> None:
-    logic: Searches = pickle.loads(pickle.dumps(LOGIC))
+    shard = Shard(logic=pickle.loads(pickle.dumps(LOGIC)))
     flat = event(0, "Berlin", 400)
-    first = logic.step((0,), None, [flat, query(2, "a", BERLIN), query(1, "a", CHEAP)], 0)
-    assert first.out == [("a", BERLIN, "Berlin", 400, None)]
-    second = logic.step((0,), first.state, [event(2, "Bonn", 400), flat, query(3, "b", CHEAP)], 0)
-    assert [(row[0], row[2]) for row in second.out] == [("a", "Berlin"), ("b", "Berlin"), ("b", "Bonn")]
-    quiet = logic.step((0,), second.state, [flat], 0)
-    assert quiet.state is second.state
-    third = logic.step((0,), second.state, [query(4, "a", None), flat], 0)
-    assert [row[0] for row in third.out] == ["b"]
-    assert logic.step((0,), third.state, [query(5, "b", None), flat], 0) == (None, [], None)
+    first = shard.batch(flat, query(2, "a", BERLIN), query(1, "a", CHEAP))
+    assert first == [("a", BERLIN, "Berlin", 400, None)]
+    second = shard.batch(event(2, "Bonn", 400), flat, query(3, "b", CHEAP))
+    assert [(row[0], row[2]) for row in second] == [("a", "Berlin"), ("b", "Berlin"), ("b", "Bonn")]
+    assert shard.queries() == {"a": BERLIN, "b": CHEAP}
+    third = shard.batch(query(4, "a", None), flat)
+    assert [row[0] for row in third] == ["b"]
+    assert shard.batch(query(5, "b", None), flat) == []
+    assert shard.state is None
+    assert not shard.pages
 
 
-def test_a_query_that_cannot_be_read_is_a_dead_letter_once_and_out_of_force() -> None:
-    state = LOGIC.step((0,), None, [query(1, "a", BERLIN), query(2, "b", CHEAP)], 0).state
+def test_a_query_that_cannot_be_read_is_told_once_and_out_of_force() -> None:
+    shards = [Shard(0), Shard(1)]
     rows = [query(3, "a", "{"), event(0, "Berlin", 400)]
-    broken = LOGIC.step((0,), state, rows, 0)
-    dead, match = broken.out
-    assert dead[:4] == ("a", "{", None, None)
-    assert dead[4].startswith("the query is no JSON")
+    for shard in shards:
+        shard.batch(query(1, "a", BERLIN), query(2, "b", CHEAP))
+    told, match = shards[0].batch(*rows)
+    assert told[:4] == ("a", "{", None, None)
+    assert told[4].startswith("the query is no JSON")
     assert match == ("b", CHEAP, "Berlin", 400, None)
-    assert unpack(broken.state or b"") == {"b": CHEAP}
-    assert LOGIC.step((1,), state, rows, 0).out == [match]
+    assert shards[1].batch(*rows) == [match]
+    assert shards[0].queries() == shards[1].queries() == {"b": CHEAP}
 
 
 def test_an_index_is_made_again_where_it_is_not_remembered() -> None:
-    state = LOGIC.step((0,), None, [query(1, "a", BERLIN)], 0).state
-    rows = [event(0, "Berlin", 400)]
-    before = LOGIC.step((0,), state, rows, 0)
-    searches_module._indexes.clear()
-    assert LOGIC.step((0,), state, rows, 0) == before
+    shard = Shard()
+    shard.batch(query(1, "a", BERLIN))
+    flat = event(0, "Berlin", 400)
+    before = shard.batch(flat)
+    assert shard.read_pages == 0, "the index was remembered"
+    searches_module._stored.clear()
+    assert shard.batch(flat) == before
+    assert shard.read_pages == searches_module.PAGES
     # A field that is gone: its queries match nothing, and stay until they change.
-    narrow = Searches(("rent",), (("rent", "number"),))
-    assert narrow.step((0,), state, [(EVENT, 0, 1, None, None, 400)], 0) == (state, [], None)
+    narrow = Shard(logic=Searches(("rent",), (("rent", "number"),)))
+    narrow.state, narrow.pages = shard.state, shard.pages
+    assert narrow.batch((EVENT, 0, 1, None, None, 400)) == []
+    assert (narrow.state, narrow.queries()) == (shard.state, {"a": BERLIN})
+
+
+def test_shards_of_a_worker_share_an_index_whatever_the_order_of_changes() -> None:
+    searches_module._stored.clear()
+    one, other = Shard(0), Shard(1)
+    changes = [query(n, f"q{n}", CHEAP) for n in range(5)]
+    one.batch(*changes)
+    other.batch(*reversed(changes))
+    assert one.state == other.state
+    assert len(searches_module._stored) == 1
+    one.batch(query(9, "q1", None))
+    [stored] = searches_module._stored.values()
+    other.batch(query(9, "q1", None))
+    assert [id(each) for each in searches_module._stored.values()] == [id(stored)]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from("abcd"), st.sampled_from([BERLIN, CHEAP, "{", None]))
+            | st.tuples(st.just(None), st.integers(300, 700)),
+            max_size=5,
+        ),
+        max_size=6,
+    ),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_shards_find_what_a_dictionary_of_queries_does(batches: list[Any], forgets: list[bool]) -> None:
+    shards = [Shard(0), Shard(1)]
+    known: dict[str, str] = {}
+    for number, batch in enumerate(batches):
+        if forgets[number]:
+            searches_module._stored.clear()
+        changes = [(name, text) for name, text in batch if name is not None]
+        rents = [rent for name, rent in batch if name is None]
+        for name, text in changes:
+            known.pop(name, None)
+            if text in (BERLIN, CHEAP):
+                known[name] = text
+        wanted = [
+            (name, text, "Berlin", rent, None)
+            for rent in rents
+            for name, text in sorted(known.items())
+            if text == BERLIN or rent < 500
+        ]
+        rows = [query(version, name, text) for version, (name, text) in enumerate(changes)]
+        rows += [event(offset, "Berlin", rent) for offset, rent in enumerate(rents)]
+        for shard in shards:
+            assert [row for row in shard.batch(*rows) if row[-1] is None] == wanted
+            assert shard.queries() == known
+
+
+def test_dates_and_decimals_are_compared_as_such() -> None:
+    logic = Searches(("day", "price"), (("day", "date"), ("price", "decimal")))
+    shard = Shard(logic=logic)
+    where = [{"field": "day", ">=": "2026-03-01"}, {"field": "price", "<=": 1.1}]
+    shard.batch((QUERY, 1, None, "a", json.dumps({"where": {"all": where}}), None, None))
+    march = 20513
+    for day, price, found in [(march, "1.10", 1), (march - 1, "1.10", 0), (march, "1.1000001", 0)]:
+        assert len(shard.batch((EVENT, 0, 0, None, None, day, price))) == found
+    assert shard.batch((EVENT, 0, 0, None, None, march, None)) == []
 
 
 FLATS: dict[str, Kind] = {

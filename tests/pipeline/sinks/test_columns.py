@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.pipeline.sinks.columns import SinkError, json_row, key_text, refuse_null
+from headwater.pipeline.sinks.columns import ABSENT, SinkError, json_row, key_text, refuse_null
 from headwater.pipeline.sinks.output_mode import upserting_mode
 from headwater.views.keys import encode, key_of
 
@@ -18,11 +18,14 @@ pytestmark = pytest.mark.real
 AT = datetime(2026, 3, 29, 1, 30, 0, 123000, tzinfo=UTC)
 WINDOW = "named_struct('start', timestamp'2026-03-29 01:30:00Z', 'end', timestamp'2026-03-29 01:31:00Z')"
 ROW = "SELECT 'a,b%' s, 17L n, true b, date'2026-03-29' d, timestamp'2026-03-29 01:30:00.123Z' t, 12.50BD c"
+EXACT = "timestamp'2026-03-29 01:30:00.123456Z' u"
 
 
 @pytest.fixture(scope="module")
 def row(spark: SparkSession) -> DataFrame:
-    return spark.sql(f"{ROW}, {WINDOW} window, CAST(NULL AS string) missing, array(1, 2) l, X'00FF' x")
+    return spark.sql(
+        f"{ROW}, {EXACT}, {WINDOW} window, CAST(NULL AS string) missing, array(1, 2) l, X'00FF' x"
+    )
 
 
 def text(frame: DataFrame, *key: str) -> str:
@@ -38,6 +41,7 @@ def text(frame: DataFrame, *key: str) -> str:
         ("b", True),
         ("d", date(2026, 3, 29)),
         ("t", AT),
+        ("u", AT.replace(microsecond=123456)),
         ("window", {"start": AT.replace(microsecond=0)}),
         ("l", [1, 2]),
     ],
@@ -50,7 +54,7 @@ def test_a_key_reads_the_same_from_spark_and_from_python(row: DataFrame, key: st
 
 def test_a_key_of_a_row_that_is_read_back_is_the_key_that_it_has(row: DataFrame) -> None:
     [found] = row.select(json_row(row, nulls=True).alias("row")).collect()
-    for key in (["window", "s"], ["t"], ["n", "b"], ["missing", "d"]):
+    for key in (["window", "s"], ["t"], ["u", "t"], ["n", "b"], ["missing", "d"]):
         assert key_of(json.loads(found.row), key) == text(row, *key)
 
 
@@ -72,6 +76,7 @@ def test_times_are_in_utc_whatever_the_zone_of_the_session(
         "d": "2026-03-29",
         "t": "2026-03-29T01:30:00.123Z",
         "c": Decimal("12.50"),
+        "u": "2026-03-29T01:30:00.123456Z",
         "window": {"start": "2026-03-29T01:30:00.000Z", "end": "2026-03-29T01:31:00.000Z"},
         "missing": None,
         "l": [1, 2],
@@ -97,6 +102,16 @@ def test_a_null_key_fails_with_query_and_column(row: DataFrame) -> None:
     checked = refuse_null(row, "missing", query="shop.revenue", text=key_text(row, ["missing", "s"]))
     with pytest.raises(Exception, match=r"shop\.revenue: a row has no key, because missing is null"):
         row.select(checked.alias("key")).collect()
+
+
+def test_a_column_of_a_side_that_may_be_missing_is_null_only_beside_others(row: DataFrame) -> None:
+    absent = row.withColumn("missing", F.col("missing").alias("missing", metadata={ABSENT: True}))
+    several = refuse_null(absent, "missing", query="shop.revenue", text=key_text(absent, ["missing", "s"]))
+    ((key,),) = absent.select(several.alias("key")).collect()
+    assert key.startswith("%0,")
+    alone = refuse_null(absent, "missing", query="shop.revenue", text=key_text(absent, ["missing"]))
+    with pytest.raises(Exception, match=r"shop\.revenue: a row has no key, because missing is null"):
+        absent.select(alone.alias("key")).collect()
 
 
 def test_results_that_change_are_updated_and_others_appended(spark: SparkSession) -> None:

@@ -39,6 +39,16 @@ def test_one_that_is_read_but_has_no_time_yet_is_waited_for(tmp_path: Path) -> N
     assert payments.lowest() is None
 
 
+def test_the_slowest_of_some_counts_whether_it_goes_on_or_not(tmp_path: Path) -> None:
+    orders, payments, refunds = seats(tmp_path)
+    assert refunds.slowest(["orders", "payments"]) is None
+    orders.tell(100, idle=False)
+    assert refunds.slowest(["orders", "payments"]) == 100
+    payments.tell(10, idle=True)
+    refunds.tell(5, idle=False)
+    assert refunds.slowest(["orders", "payments"]) == 10
+
+
 def test_what_a_dead_process_told_does_not_count(tmp_path: Path) -> None:
     orders, payments, _ = seats(tmp_path)
     script = (

@@ -96,6 +96,7 @@ class Topic:
     def schema(self) -> pa.Schema:
         kinds = {"_key": pa.binary(), "_partition": pa.int32(), "_offset": pa.int64()}
         beside = [(name, kinds[name]) for name in self.source.metadata]
+        beside += CHANGES if self.source.envelope else []
         return pa.schema([*SCHEMA, *beside, *(HIDDEN if self.source.event_time else [])])
 
     def step(self, start: SourceOffset, *, max_rows: int | None = None) -> SourceOffset:
@@ -288,6 +289,57 @@ def test_topics_that_are_all_quiet_stand_still(topics: Callable[..., Topic], tmp
     ahead = orders.step(ahead)
     assert seconds(ahead.watermark) == 1000
     assert payments.step(quiet).watermark is None
+
+
+CHANGES = [("_deleted", pa.bool_()), ("_changed_at", pa.timestamp("us", "UTC")), ("_version", pa.int64())]
+
+
+def test_a_table_lags_no_further_behind_than_it_is_waited_for(
+    topics: Callable[..., Topic], tmp_path: Path
+) -> None:
+    orders = topics(event_time="at")
+    table: dict[str, Any] = {
+        "event_time": "_changed_at",
+        "envelope": "flat",
+        "key": ("id",),
+        "valid_from": "at",
+    }
+    users = topics(**table)
+    for topic in (orders, users):
+        topic.declare(meeting=str(tmp_path), watch=(orders.name, users.name))
+    users.declare(wait_ms=100_000, leaders=(orders.name,))
+    for partition in KEYS:
+        orders.put(partition, {"id": 1, "at": at(1000)})
+        users.put(partition, {"id": 1, "at": at(100)})
+    first = users.step(users.driver.initial())
+    times = [row["_changed_at"].timestamp() * 1000 for row in users.rows if not row["_marker"]]
+    assert [seconds(int(time)) for time in times] == [100, 100]
+    assert seconds(users.step(first).watermark) == 100  # nobody has said what time it is
+    ahead = orders.step(orders.step(orders.driver.initial()))
+    assert seconds(ahead.watermark) == 1000
+    behind = users.step(first)
+    assert seconds(behind.watermark) == 900
+    users.put(0, {"id": 2, "at": at(850)})
+    end = users.step(behind)
+    assert [row["id"] for row in users.rows if not row["_marker"]] == [2]  # a change is never late
+    assert end.watermark == behind.watermark
+
+
+def test_a_table_that_is_read_up_to_now_holds_nothing_back(
+    topics: Callable[..., Topic], tmp_path: Path
+) -> None:
+    orders = topics(event_time="at")
+    users = topics(event_time="_changed_at", envelope="flat", key=("id",))
+    for topic in (orders, users):
+        topic.declare(meeting=str(tmp_path), watch=(orders.name, users.name), until_now=True)
+    for partition in KEYS:
+        orders.put(partition, {"id": 1, "at": at(1000)})
+        users.put(partition, {"id": 1}, {"id": 2})
+    ahead = orders.step(orders.step(orders.driver.initial()))
+    some = users.step(users.driver.initial(), max_rows=2)
+    assert users.driver.latest(some, 1, None).watermark != ahead.watermark
+    end = users.step(users.step(some))
+    assert end.watermark == ahead.watermark
 
 
 def test_a_replayed_batch_sees_the_same_time(topics: Callable[..., Topic]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +15,15 @@ import pytest
 
 from headwater.client import Cluster
 from headwater.client.produce import produce
+from headwater.client.transactions import TransactionalWriter
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.source import TopicSource, read_batch, read_stream
 from headwater.pipeline.source.errors import SourceError
-from headwater.record.records import Record
+from headwater.record.records import Record, encode_batch
 from headwater.testing.process import BrokerProcess
+from pipeline.sinks.reading import committed
+
+from . import with_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,3 +112,38 @@ def test_sparks_connector_without_its_jars_says_which(spark: SparkSession, clust
     source = TopicSource(cluster.url.text(), "any", SCHEMA, source="jvm")
     with pytest.raises(SourceError, match=r"spark-sql-kafka-0-10_2\.13:4\.2\.0, .*commons-pool2:2\.12\.1"):
         read_stream(spark, source)
+
+
+@pytest.mark.timeout(300)
+def test_sparks_connector_gives_what_our_source_gives(cluster: Cluster, tmp_path: Path) -> None:
+    moment = "2026-01-01T00:00:{:02}.123456Z"
+    people: list[dict[str, Any]] = [
+        {"id": 2**60 + n, "name": f"p{n}", "at": moment.format(n), "tags": ["a"]} for n in range(60)
+    ]
+    put(cluster, "people", *people[:30], b"no JSON", {"id": "text"}, {"id": 7, "at": moment.format(30)})
+    with closing(Cluster(cluster.url)) as other:
+        writer = TransactionalWriter(other, "people")
+        for place, ends in ((30, writer.abort), (31, writer.commit)):
+            writer.begin("people", [0])
+            row = json.dumps(people[place]).encode()
+            writer.produce("people", {0: encode_batch([Record(0, 1_700_000_000_000, b"t", row)])})
+            ends()
+    put(cluster, "people", *people[32:])
+    command = [sys.executable, with_connector.__file__, cluster.url.text(), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    names = [json.loads(row).get("name") for row in found["jvm"]["rows"]]
+    assert sorted(filter(None, names)) == sorted(each["name"] for each in people if each["name"] != "p30")
+    assert names.count(None) == 1
+    assert found["jvm"]["rows"] == found["arrow"]["rows"]
+    assert len(found["jvm"]["windows"]) > 3
+    assert found["jvm"]["windows"] == found["arrow"]["windows"]
+    dead = {kind: _origins(cluster, f"dead.{kind}") for kind in ("arrow", "jvm")}
+    assert len(dead["jvm"]) == 2
+    assert dead["jvm"] == dead["arrow"]
+
+
+def _origins(cluster: Cluster, topic: str) -> set[tuple[int, int]]:
+    letters = [json.loads(record.value or b"") for record in committed(cluster, topic)[0]]
+    return {(each["partition"], each["offset"]) for each in letters}

@@ -6,11 +6,15 @@ read from here that Spark has not, and a cache that a failed batch or another wo
 
     b"s" + key    due (8 bytes, or none) and state       b"t" + due + key    nothing: the keys in the order they are due
     b"n"          the name of the last batch
+
+LMDB takes no key of more than 511 bytes: of a long one the beginning and a digest stand for it, and all of it comes
+before its state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +30,9 @@ _NAME: Final = b"n"
 _STATE: Final = b"s"
 _TIMER: Final = b"t"
 _SIGN: Final = 1 << 63
+_LONGEST: Final = 400
+_DIGEST: Final = 32
+_SIZE: Final = 4
 
 
 class Cache:
@@ -47,27 +54,28 @@ class Cache:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the state of a key."""
-        found = self._txn.get(_STATE + key)
-        return None if found is None else bytes(found[8:])
+        found = self._txn.get(_STATE + _name_of(key))
+        return None if found is None else bytes(found[8 + len(_before_state(key)) :])
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Take in what changed."""
         txn = self._txn
         get, put, delete = txn.get, txn.put, txn.delete
         for key, state, due in changes:
-            place = _STATE + key
+            named = _name_of(key)
+            place = _STATE + named
             before = get(place)
             if before is not None and before[:8] != _NEVER:
-                delete(_TIMER + before[:8] + key)
+                delete(_TIMER + before[:8] + named)
             if state is None:
                 delete(place)
                 continue
             if due is None:
-                put(place, _NEVER + state)
+                put(place, _NEVER + _before_state(key) + state)
             else:
                 time = _sortable(due)
-                put(place, time + state)
-                put(_TIMER + time + key, b"")
+                put(place, time + _before_state(key) + state)
+                put(_TIMER + time + named, b"")
 
     def due(self, before: int) -> Iterator[bytes]:
         """Yield the keys that are due before a time, the first ones first."""
@@ -78,7 +86,8 @@ class Cache:
             for place in cursor.iternext(values=False):
                 if not place < end:
                     return
-                yield bytes(place[9:])
+                name = bytes(place[9:])
+                yield name if len(name) <= _LONGEST else _key_and_state(name, self._txn.get(_STATE + name))[0]
 
     def next_due(self) -> int | None:
         """Return the time at which the first key is due."""
@@ -97,7 +106,8 @@ class Cache:
                     return
                 time = value[:8]
                 due = None if time == _NEVER else int.from_bytes(time, "big") - _SIGN
-                yield bytes(place[1:]), bytes(value[8:]), due
+                key, state = _key_and_state(bytes(place[1:]), value)
+                yield key, state, due
 
     def end(self, name: str) -> None:
         """End the batch: this is the state after the change `name`."""
@@ -111,6 +121,26 @@ class Cache:
             self._txn.abort()
             self._txn = None
         self._env.close()
+
+
+def _name_of(key: bytes) -> bytes:
+    """Return what stands for a key; that of a long one is longer than a key that stands for itself."""
+    if len(key) <= _LONGEST:
+        return key
+    return key[:_LONGEST] + blake2b(key, digest_size=_DIGEST).digest()
+
+
+def _before_state(key: bytes) -> bytes:
+    return b"" if len(key) <= _LONGEST else len(key).to_bytes(_SIZE, "big") + key
+
+
+def _key_and_state(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return a key and its state, from what stands for the key and what lies there."""
+    if len(name) <= _LONGEST:
+        return name, bytes(value[8:])
+    start = 8 + _SIZE
+    end = start + int.from_bytes(value[8:start], "big")
+    return bytes(value[start:end]), bytes(value[end:])
 
 
 def _sortable(time: int) -> bytes:

@@ -1,7 +1,7 @@
 """Columns on their way to Python and back: as plain values that state can keep.
 
 Booleans, numbers, text and bytes go as they are, a timestamp as its microseconds, a date as its days; everything
-else (decimals, arrays, maps, structs, times without a zone) as JSON. A NaN arrives as null: pandas has one for both.
+else (decimals, arrays, maps, structs, times without a zone) as JSON. A NaN arrives as null: it could not be a key.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["collected", "collected_type", "plain", "plain_type", "restored"]
+__all__ = ["EXACT_TIMES", "collected", "collected_type", "plain", "plain_type", "restored"]
 
 _AS_THEY_ARE: Final = (BooleanType, IntegralType, FloatType, DoubleType, StringType, BinaryType)
-_JSON: Final = {
+EXACT_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+"""Options for JSON that times come back from as they were, with their microseconds."""
 _VALUE: Final = "v"
 
 
@@ -43,7 +44,7 @@ def plain(column: Column, kind: DataType) -> Column:
         return F.unix_micros(column)
     if isinstance(kind, DateType):
         return F.unix_date(column)
-    return F.when(column.isNotNull(), F.to_json(F.struct(column.alias(_VALUE)), _JSON))
+    return F.when(column.isNotNull(), F.to_json(F.struct(column.alias(_VALUE)), EXACT_TIMES))
 
 
 def plain_type(kind: DataType) -> str:
@@ -73,4 +74,4 @@ def restored(column: Column, kind: DataType) -> Column:
         return F.timestamp_micros(column)
     if isinstance(kind, DateType):
         return F.date_from_unix_date(column)
-    return F.from_json(column, StructType([StructField(_VALUE, kind)]), _JSON).getField(_VALUE)
+    return F.from_json(column, StructType([StructField(_VALUE, kind)]), EXACT_TIMES).getField(_VALUE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import msgpack
 
-__all__ = ["Logic", "Step", "pack", "unpack"]
+__all__ = ["Logic", "PagedLogic", "Pages", "Step", "pack", "unpack"]
 
 
 class Step(NamedTuple):
@@ -23,10 +23,38 @@ class Step(NamedTuple):
 class Logic(Protocol):
     """The logic of one operator; it travels to Spark's workers, so it can be pickled."""
 
+    paged: ClassVar[Literal[False]] = False
+
     def step(
         self, key: tuple[Any, ...], state: bytes | None, rows: list[tuple[Any, ...]], watermark: int
     ) -> Step:
         """Take a key's new rows, in the order in which they came, and return what becomes of it."""
+
+
+class Pages(Protocol):
+    """More state of one key: bytes by number."""
+
+    def read(self, number: int) -> bytes | None:
+        """Return a page, or None where there is none."""
+
+    def write(self, number: int, page: bytes | None) -> None:
+        """Write a page; None deletes it."""
+
+
+class PagedLogic(Protocol):
+    """A `Logic` whose keys have pages beside their state, so that one of them can change by itself."""
+
+    paged: ClassVar[Literal[True]] = True
+
+    def step(
+        self,
+        key: tuple[Any, ...],
+        state: bytes | None,
+        rows: list[tuple[Any, ...]],
+        watermark: int,
+        pages: Pages,
+    ) -> Step:
+        """Do as `Logic.step` does; a step that returns no state leaves no page either."""
 
 
 def pack(state: Any) -> bytes:

@@ -8,20 +8,20 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType
+from pyspark.sql.types import ArrayType, DataType, IntegerType
 
 from headwater.pipeline.keyed.columns import collected, collected_type, plain, plain_type, restored
-from headwater.pipeline.keyed.logic import Logic
+from headwater.pipeline.keyed.logic import Logic, PagedLogic
 from headwater.pipeline.keyed.processor import BucketProcessor
-from headwater.pipeline.watermark import EVENT_TIME, marked_after, quoted
+from headwater.pipeline.packing import BUCKET, ROWS, packed, schema_of, unpacked
+from headwater.pipeline.watermark import EVENT_TIME, quoted
 
-__all__ = ["BUCKETS", "Output", "keyed"]
+__all__ = ["BUCKETS", "Output", "arrival", "keyed", "named"]
 
 BUCKETS: Final = 32
 """Part of the state's layout: another number cannot go on from a checkpoint."""
 CACHE: Final = "spark.headwater.state.cache"
 """The setting that says where workers keep their copies of state."""
-_EVICT_BY: Final = "evict_by"
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,44 @@ def keyed(
     by: Sequence[Column],
     rows: Sequence[tuple[Column, DataType]],
     time: Column | None,
-    logic: Logic,
+    logic: Logic | PagedLogic,
     outputs: Sequence[Output],
+    *,
+    bucket: Column | None = None,
 ) -> DataFrame:
     """Return what a logic makes of the rows of each key.
 
     The logic gets the columns `rows` as plain values, keyed by `by`, which are plain already; `time` is the event time
-    by which the watermark passes rows, where there is one.
+    by which the watermark passes rows, where there is one. `bucket` says where a key lies, if not its hash is to.
     """
     keys = [key.alias(f"k{number}") for number, key in enumerate(by)]
     values = [plain(column, kind).alias(f"c{number}") for number, (column, kind) in enumerate(rows)]
-    timed = [] if time is None else [marked_after(time.cast("timestamp"), _EVICT_BY)]
-    bucketed = df.select(F.pmod(F.hash(*by), F.lit(BUCKETS)).alias("bucket"), *keys, *values, *timed)
+    # Spark takes an event at the watermark as late, which the source still lets in.
+    latest = None if time is None else time.cast("timestamp") + F.expr("INTERVAL '0.000001' SECOND")
+    place = F.pmod(F.hash(*by), F.lit(BUCKETS)) if bucket is None else bucket
     names = [f"o{number}" for number in range(len(outputs))]
-    cache = df.sparkSession.conf.get(CACHE, None)
-    columns = ["bucket", *(f"k{n}" for n in range(len(keys))), *(f"c{n}" for n in range(len(values)))]
-    made = bucketed.groupBy("bucket").transformWithStateInPandas(
-        BucketProcessor(logic, len(keys), tuple(names), cache, tuple(columns)),
-        ", ".join(f"{name} {each.plain_type}" for name, each in zip(names, outputs, strict=True)),
-        "Append",
-        "EventTime" if time is not None else "None",
+    fields = ", ".join(f"{name} {each.plain_type}" for name, each in zip(names, outputs, strict=True))
+    made = (
+        packed(df, place, [*keys, *values], latest)
+        .groupBy(BUCKET)
+        .transformWithStateInPandas(
+            BucketProcessor(logic, len(keys), schema_of(fields), df.sparkSession.conf.get(CACHE, None)),
+            f"{ROWS} binary",
+            "Append",
+            "None" if time is None else "EventTime",
+        )
     )
-    return made.select(*[each.restored(name) for name, each in zip(names, outputs, strict=True)])
+    return unpacked(made, fields).select(
+        *[each.restored(name) for name, each in zip(names, outputs, strict=True)]
+    )
+
+
+def arrival(df: DataFrame) -> list[tuple[Column, DataType]]:
+    """Return what tells events of the same time apart, where the stream has it: partition and offset."""
+    return [
+        named(df, name) if name in df.columns else (F.lit(0), IntegerType())
+        for name in ("_partition", "_offset")
+    ]
 
 
 def named(df: DataFrame, name: str) -> tuple[Column, DataType]:

@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from headwater.pipeline.keyed.logic import Logic, pack, unpack
+from headwater.pipeline.keyed.logic import Logic, PagedLogic, Step, pack, unpack
 from headwater.pipeline.keyed.pages import KeyPages
+from headwater.pipeline.packing import frame, plain_values, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,18 +46,13 @@ _FIRST_WATERMARK: Final = 0
 class BucketProcessor(StatefulProcessor):
     """Runs a logic over buckets of keys.
 
-    Rows have the bucket's number first, then `keys` columns that make the key, then what the logic gets.
+    Rows have `keys` columns that make the key, then what the logic gets.
     """
 
-    def __init__(
-        self, logic: Logic, keys: int, results: tuple[str, ...], cache: str | None, columns: tuple[str, ...]
-    ) -> None:
+    def __init__(self, logic: Logic | PagedLogic, keys: int, results: pa.Schema, cache: str | None) -> None:
         self._logic = logic
         self._keys = keys
-        self._inputs = columns[1:]
-        """The names of the columns that make the key, then of those that the logic gets."""
-        self._columns = results
-        """The names of the columns of results."""
+        self._results = results
         self._cache = Path(cache or tempfile.gettempdir()) / "headwater-state"
         self._name = uuid.uuid4().hex
 
@@ -74,8 +71,8 @@ class BucketProcessor(StatefulProcessor):
         """Take a bucket's new rows."""
         grouped: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
         keys = self._keys
-        for frame in rows:
-            columns = [_values(frame[name]) for name in self._inputs]
+        for table in tables(rows):
+            columns = [plain_values(column) for column in table.columns]
             for name, row in zip(
                 zip(*columns[:keys], strict=True), zip(*columns[keys:], strict=True), strict=True
             ):
@@ -103,7 +100,7 @@ class BucketProcessor(StatefulProcessor):
         from headwater.pipeline.keyed.cache import Cache
 
         watermark = max(times.getCurrentWatermarkInMs() * 1000, _FIRST_WATERMARK)
-        head = self._head.get() if self._head.exists() else None
+        head = self._head.get()
         cache = Cache(self._cache / self._name / str(bucket))
         try:
             cache.begin(None if head is None else head[0], self._stored())
@@ -129,15 +126,15 @@ class BucketProcessor(StatefulProcessor):
     ) -> list[Change]:
         """Take the new rows and those keys that are due, and return what has changed."""
         changes: list[Change] = []
-        paged = getattr(self._logic, "paged", False)
         due = {packed: tuple(unpack(packed)) for packed in cache.due(watermark)}
         work = [(pack(key), key, rows) for key, rows in grouped.items()]
         work += [(packed, due[packed], []) for packed in due.keys() - {packed for packed, _, _ in work}]
         for packed, key, rows in work:
             before = cache.get(packed)
-            if paged:
+            done: Step
+            if self._logic.paged is True:
                 pages = KeyPages(cache, packed)
-                done = self._logic.step(key, before, rows, watermark, pages)  # type: ignore[call-arg]
+                done = self._logic.step(key, before, rows, watermark, pages)
                 changes += pages.changes()
             else:
                 done = self._logic.step(key, before, rows, watermark)
@@ -171,15 +168,8 @@ class BucketProcessor(StatefulProcessor):
         self._head.update((name, written, kept, wanted))
 
     def _frame(self, out: list[tuple[Any, ...]]) -> pd.DataFrame:
-        import pandas as pd
-
-        columns = zip(*out, strict=True) if out else [[] for _ in self._columns]
-        return pd.DataFrame(
-            {
-                name: pd.Series(list(values), dtype=object)
-                for name, values in zip(self._columns, columns, strict=True)
-            }
-        )
+        columns = list(zip(*out, strict=True)) if out else [() for _ in self._results]
+        return frame(pa.table([list(values) for values in columns], schema=self._results))
 
 
 def _entries(changes: Iterable[Change]) -> Iterator[bytes]:
@@ -194,11 +184,3 @@ def _entries(changes: Iterable[Change]) -> Iterator[bytes]:
             some, size = [], 0
     if some:
         yield pack(some)
-
-
-def _values(series: pd.Series[Any]) -> list[Any]:
-    """Return a column as plain values, None for null."""
-    values: list[Any] = series.tolist()
-    if series.dtype.kind == "f":
-        return [None if value != value else value for value in values]
-    return values

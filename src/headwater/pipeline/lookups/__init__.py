@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from headwater.pipeline.lookups.keys import TableError, key_pairs
-from headwater.pipeline.lookups.lookup import CHANGE, EVENT, Lookup, table_time
+from headwater.pipeline.lookups.lookup import CHANGE, EVENT, Lookup
 
-__all__ = ["CHANGE", "EVENT", "Lookup", "TableError", "key_pairs", "table_time"]
+__all__ = ["CHANGE", "EVENT", "Lookup", "TableError", "key_pairs"]

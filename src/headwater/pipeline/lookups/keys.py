@@ -61,13 +61,15 @@ def refuse_missing(names: Iterable[str], columns: Sequence[str], whose: str) -> 
             raise TableError(f"{whose} has no column {name}{hint}; it has {', '.join(columns)}")
 
 
-def refuse_clashes(left: Sequence[str], right: Sequence[str], what: str) -> None:
-    """Refuse two sides with the same name for different columns."""
+def refuse_clashes(left: Sequence[str], right: Sequence[str], what: str, table: str | None = None) -> None:
+    """Refuse two sides with the same name for different columns; `table` names one that can be renamed."""
     both = [name for name in left if name in right]
     if both:
+        renaming = f"withColumnRenamed({both[0]!r}, …)"
+        if table is not None:
+            renaming = f'{table}.renamed({{"{both[0]}": "…"}})'
         raise TableError(
-            f"both sides of {what} have {', '.join(both)}; rename them on one side, "
-            f"as in withColumnRenamed({both[0]!r}, …)"
+            f"both sides of {what} have {', '.join(both)}; rename them on one side, as in {renaming}"
         )
 
 

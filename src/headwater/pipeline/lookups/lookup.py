@@ -12,7 +12,7 @@ for nothing else. This implies:
   return results come in the order of time, and what follows a lookup has no late events of its making.
 - A quiet table holds nothing back: by the rule for quiet topics T follows S. An active table that lags does, and
   nothing that happens in `step` can tell, since W stands still. Hence `wait` is declared where watermarks are made:
-  the source lets the table's time lag behind the stream's by no more than that (`table_time`). So W >= S - wait, and
+  the source lets the table's time lag behind the stream's by no more than that. So W >= S - wait, and
   an event comes out at the latest when its stream's time is `wait` past it, with the version that is there by then.
 - A change that comes after that is later than declared. It is never lost: it is valid for the events that are still
   to be answered. The table's changes must not be filtered for lateness for that reason. One that is older than a
@@ -20,6 +20,10 @@ for nothing else. This implies:
 
 As long as no change is later than declared, the results are the same for every order of arrival and every
 division into batches, since an answer depends on the set of versions alone.
+
+**Changes without a time** are valid from the last change before them on, by `_version`, or from the beginning where
+there is none: rows of a snapshot, which were there before they were read, nobody knows since when, and the tombstones
+that compaction leaves of a delete.
 
 **What is kept (`as_of`).** Events at or after W may still come, or before it by `corrections` where the stream's
 late events correct. Of the versions that are valid from then or earlier, only the last can be met, and the others
@@ -39,22 +43,18 @@ from typing import Any, Final, Literal
 
 from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
 
-__all__ = ["CHANGE", "EVENT", "Lookup", "table_time"]
+__all__ = ["CHANGE", "EVENT", "Lookup"]
 
 EVENT: Final = 0
 CHANGE: Final = 1
 _HEAD: Final = 4
+_BEGINNING: Final = -(1 << 62)
 _TIME: Final = itemgetter(0)
 _ORDER: Final = itemgetter(0, 1, 2)
 _VERSION: Final = itemgetter(0, 1)
 _OFFSET: Final = itemgetter(2, 3)
 
 Row = tuple[Any, ...]
-
-
-def table_time(stream: int, table: int, wait: int) -> int:
-    """Return the time that a table's source reports for a lookup: its own, but at most `wait` behind the stream's."""
-    return max(table, stream - wait)
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,14 @@ class Lookup(Logic):
         versions, waiting = ([], []) if state is None else unpack(state)
         timeless = []
         for row in rows:
-            if row[1] is None:
-                timeless.append(row)
-            elif row[0] == EVENT:
-                waiting.append([row[1], row[2], row[3], *row[_HEAD : _HEAD + len(self.events)]])
-            else:
+            if row[0] == CHANGE:
                 versions.append([row[1], row[2], bool(row[3]), *([] if row[3] else self._row(row))])
+            elif row[1] is None:
+                timeless.append(row)
+            else:
+                waiting.append([row[1], row[2], row[3], *row[_HEAD : _HEAD + len(self.events)]])
         if rows:
+            _date(versions)
             versions.sort(key=_VERSION)
             waiting.sort(key=_ORDER)
         answered = bisect_left(waiting, watermark, key=_TIME)
@@ -141,7 +142,9 @@ class Lookup(Logic):
             version = versions[place - 1] if place else None
             found = None if version is None or version[2] else version[3:]
             if found is not None or self.how == "left":
-                out.append((*event[3:], *self._fields(found)))
+                # An event that has waited since before columns were added has none of them.
+                missing = [None] * (len(self.events) + 3 - len(event))
+                out.append((*event[3:], *missing, *self._fields(found)))
         return out
 
     def _due(self, versions: list[list[Any]], waiting: list[list[Any]]) -> int | None:
@@ -160,6 +163,16 @@ class Lookup(Logic):
         if found is None:
             return [None] * len(self.table)
         return found + [None] * (len(self.table) - len(found))
+
+
+def _date(versions: list[list[Any]]) -> None:
+    """Give changes without a time that of the last change before them."""
+    if any(each[0] is None for each in versions):
+        latest = _BEGINNING
+        for each in sorted(versions, key=itemgetter(1)):
+            if each[0] is None:
+                each[0] = latest
+            latest = max(latest, each[0])
 
 
 def _unreachable(versions: list[list[Any]], horizon: int) -> int:

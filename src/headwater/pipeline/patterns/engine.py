@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from headwater.pipeline.keyed.logic import Step, pack, unpack
+from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
 from headwater.pipeline.patterns.automaton import compile_pattern
 from headwater.pipeline.patterns.conditions import Measures, Program, compile_conditions, compile_measures
 from headwater.pipeline.patterns.errors import PatternError
@@ -34,7 +34,7 @@ _ORDER: Final = itemgetter(0, 1, 2)
 _TIME: Final = itemgetter(0)
 
 
-class Match:
+class Match(Logic):
     """The logic of `match`: what becomes of a key's rows, without Spark and without a clock.
 
     `columns` are the values in a row, in order. `conditions` holds, by symbol, what Spark cannot evaluate, as text;

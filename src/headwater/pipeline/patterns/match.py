@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, IntegerType, LongType, StructType, TimestampType
+from pyspark.sql.types import DataType, DecimalType, LongType, StructType, TimestampType
 
 from headwater.app.durations import milliseconds
 from headwater.pipeline.keyed.columns import plain
-from headwater.pipeline.keyed.operator import Output, keyed
+from headwater.pipeline.keyed.operator import Output, arrival, keyed
 from headwater.pipeline.patterns.automaton import compile_pattern
 from headwater.pipeline.patterns.conditions import needed_columns
 from headwater.pipeline.patterns.engine import DEFAULT_LIMIT, DEFAULT_MEASURES, Match
@@ -76,7 +77,7 @@ def match(
         [plain(F.col(quoted(name)), df.schema[name].dataType) for name in keys],
         [
             (F.col(quoted(time)), TimestampType()),
-            *[_order(df, name) for name in ("_partition", "_offset")],
+            *arrival(df),
             (_mask(columns, symbols), LongType()),
             *shipped,
         ],
@@ -85,7 +86,7 @@ def match(
         outputs,
     )
     # How many partial matches were given up at the limit is told in the query's progress, and is no match.
-    counted = found.observe("headwater_match", F.sum(_DROPPED).alias(_DROPPED))
+    counted = found.observe(f"headwater_match.{uuid4().hex}", F.sum(_DROPPED).alias(_DROPPED))
     return counted.where(F.col(_DROPPED) == 0).drop(_DROPPED)
 
 
@@ -138,13 +139,6 @@ def _shipped(df: DataFrame, name: str) -> tuple[Column, DataType]:
         column = column.cast("double")
         kind = _type("double")
     return column, kind
-
-
-def _order(df: DataFrame, name: str) -> tuple[Column, DataType]:
-    """Return what tells events of the same time apart, where the stream has it."""
-    if name in df.columns:
-        return F.col(name), df.schema[name].dataType
-    return F.lit(0), IntegerType()
 
 
 def _type(name: str) -> DataType:

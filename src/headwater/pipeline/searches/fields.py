@@ -7,8 +7,8 @@ a null and a number that is none (NaN) all count as missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from math import isfinite
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ from headwater.pipeline.searches.words import Term, Text
 
 __all__ = ["Document", "Fields", "Kind", "literal"]
 
-Kind = Literal["number", "decimal", "text", "boolean", "time"]
+Kind = Literal["number", "decimal", "text", "boolean", "time", "date"]
 Fields = Mapping[str, Kind]
 
 _NONE: Final[frozenset[int]] = frozenset()
@@ -26,6 +26,7 @@ _WHAT: Final = {
     "text": "a text",
     "boolean": "true or false",
     "time": 'a time with its zone, as in "2026-03-01T12:00:00Z"',
+    "date": 'a date, as in "2026-03-01"',
 }
 
 
@@ -45,6 +46,8 @@ def literal(kind: Kind, value: Any) -> Any:
             return value
         case "time" if isinstance(value, str):
             return _micros(value)
+        case "date" if isinstance(value, str):
+            return _days(value)
         case _:
             pass
     raise ValueError(f"has to be {_WHAT[kind]}")
@@ -59,6 +62,13 @@ def _micros(text: str) -> int:
         raise ValueError(f"has to be {_WHAT['time']}")
     since = time - datetime.fromisoformat("1970-01-01T00:00:00Z")
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _days(text: str) -> int:
+    try:
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError:
+        raise ValueError(f"has to be {_WHAT['date']}") from None
 
 
 class Document:
@@ -100,14 +110,21 @@ def _value(kind: Kind, value: Any) -> Any:
         case "number":
             return value if type(value) is int or (type(value) is float and value == value) else None
         case "decimal":
-            return Decimal(value) if type(value) is int or _is_decimal(value) else None
+            return _decimal(value)
         case "text":
             return value if type(value) is str else None
         case "boolean":
             return value if type(value) is bool else None
-        case "time":
+        case "time" | "date":
             return value if type(value) is int else None
 
 
-def _is_decimal(value: Any) -> bool:
-    return isinstance(value, Decimal) and not value.is_nan()
+def _decimal(value: Any) -> Decimal | None:
+    """Return an exact number; state and rows carry it as its digits."""
+    if type(value) not in (int, str, Decimal):
+        return None
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    return None if number.is_nan() else number

@@ -27,6 +27,9 @@ def start_view(
     mode: str,
     query: str,
     checkpoint: str,
+    ttl_ms: int | None = None,
+    indexes: Sequence[str] = (),
+    history_ms: int | None = None,
 ) -> StreamingQuery:
     """Start a query whose rows are a view's, by key; a later row replaces the one with its key.
 
@@ -35,7 +38,7 @@ def start_view(
     """
     changes = _changes(df, key=key, query=query, deletes=mode == "changes")
     store = open_store(store_url)
-    store.define(ViewDefinition(view, tuple(key)))
+    store.define(ViewDefinition(view, tuple(key), ttl_ms, tuple(indexes), history_ms))
     if is_new(df.sparkSession, checkpoint) and store.epoch(query) >= 0:
         store.reset(query, view)
     return (

@@ -4,7 +4,8 @@
 - `datasource`  what Spark calls; on the driver it asks `driver`, in a task `reading`
 - `driver`      the next batch: `poll` waits, `admission` bounds it, `event_time` says what time it is
 - `reading`     a task: `ranges` fetches, `opened` and `kernel` find records, `json_values`, `avro_values`,
-                `arrow_values` and `raw_values` make columns, `dead_letters` takes what is malformed
+                `arrow_values` and `raw_values` make columns, `table_values` changes of a table's rows,
+                `dead_letters` takes what is malformed
 - `jvm`         the same declaration on Spark's own connector
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.source.spec import METADATA, TopicSource
+from headwater.pipeline.source.spec import CHANGE_COLUMNS, METADATA, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,9 @@ def read_batch(spark: SparkSession, source: TopicSource) -> DataFrame:
 def _schema(source: TopicSource, hidden: str | None) -> str:
     from pyspark.sql.types import StructType
 
-    beside = [*(f"{name} {METADATA[name]}" for name in source.metadata), *([hidden] if hidden else [])]
+    change = CHANGE_COLUMNS if source.envelope is not None else {}
+    beside = [f"{name} {kind}" for name, kind in change.items()]
+    beside += [*(f"{name} {METADATA[name]}" for name in source.metadata), *([hidden] if hidden else [])]
     fields = list(_declared(source))
     if beside:
         more = StructType.fromDDL(", ".join(beside))

@@ -233,10 +233,25 @@ class SourceDriver:
         now = self._clock.monotonic_ms()
         counted = self._activity.counted(at.offsets, self._highs, now)
         reached = watermark(self._highs, counted, self._source.lateness_ms, at.watermark)
-        if self._meeting is not None and self._activity.idle(at.offsets, now):
-            reached = later(reached, self._meeting.lowest())
+        if self._meeting is not None:
+            if self._activity.idle(at.offsets, now) or self._is_read(at):
+                reached = later(reached, self._meeting.lowest())
+            reached = later(reached, self._latest_lag())
         starts = at.starts if reached is None or self._starts is None else self._starts
         return replace(at, watermark=reached, starts=starts)
+
+    def _is_read(self, at: SourceOffset) -> bool:
+        """Tell whether a table that is read up to now has been: nothing is to be waited for then."""
+        if self._source.envelope is None or self._targets is None:
+            return False
+        return all(at.offsets.get(partition, 0) >= end for partition, end in self._targets.items())
+
+    def _latest_lag(self) -> int | None:
+        """Return the time that this source is not to lag behind, by those that wait for it so long and no longer."""
+        if self._meeting is None or self._source.wait_ms is None:
+            return None
+        leading = self._meeting.slowest(self._source.leaders)
+        return None if leading is None else leading - self._source.wait_ms
 
     def _patience(self) -> int:
         idle = self._activity.next_idle_in(self._clock.monotonic_ms()) if self._source.event_time else None

@@ -5,6 +5,8 @@ ever: orders that nobody pays never come out as unpaid while there are no paymen
 therefore follows the others, as an idle partition does: it takes over the lowest watermark of those that are
 not. What comes into the quiet topic later and is older than that is late.
 
+A table's source that others wait for no longer than so much follows them as well, that far behind.
+
 Each source is a process of its own on the driver's machine. They meet in a directory with one small file per
 topic. Nothing in it has to survive: what was taken over is in the source's offset.
 """
@@ -46,6 +48,11 @@ class Meeting:
         times = [watermark for watermark, idle in said if not idle]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
+
+    def slowest(self, topics: Iterable[str]) -> int | None:
+        """Return the lowest watermark of some topics, whether they go on or not; None where nobody has told one."""
+        said = [each for each in map(_read, map(self._seat, topics)) if each is not None]
+        return min((time for time, _ in said if time is not None), default=None)
 
     def _seat(self, topic: str) -> Path:
         return self._directory / f"{topic}.json"

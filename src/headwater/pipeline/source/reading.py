@@ -45,7 +45,11 @@ def hang_up() -> None:
 
 
 def decoder_of(source: TopicSource, schema: pa.Schema) -> Decoder:
-    """Return the decoder of a topic's format."""
+    """Return the decoder of a topic's format, or of a table's changes."""
+    if source.envelope is not None:
+        from headwater.pipeline.source.table_values import TableDecoder
+
+        return TableDecoder(schema, source.envelope, source.key, source.valid_from)
     match source.format:
         case "json":
             from headwater.pipeline.source.json_values import JsonDecoder
@@ -91,7 +95,9 @@ class _TaskReader:
         self._decoder = decoder_of(source, self._declared)
         self._stamp = _stamp(source, task)
         # An event before this is late; with corrections the time that Spark sees is held back as far.
-        self._late_before = self._stamp if task.watermark is not None else None
+        # A table's change is never late: whoever waits for it may have to go on without, but not for ever.
+        filtered = task.watermark is not None and source.envelope is None
+        self._late_before = self._stamp if filtered else None
         self.report = Report(-1, 0, None, 0, 0)
 
     def read(self, each: Range) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,13 @@ from typing import Any
 from headwater.core.errors import SettingError
 from headwater.core.urls import KafkaUrl
 
-__all__ = ["FORMATS", "LATE", "METADATA", "TopicSource"]
+__all__ = ["CHANGE_COLUMNS", "FORMATS", "LATE", "METADATA", "TopicSource"]
 
 FORMATS = ("json", "avro", "arrow", "raw")
 LATE = ("drop", "aside", "correct")
 LOST = ("fail", "skip")
 SOURCES = ("arrow", "jvm")
+ENVELOPES = (None, "flat", "debezium")
 METADATA = {
     "_key": "binary",
     "_partition": "int",
@@ -24,6 +25,12 @@ METADATA = {
     "_headers": "array<struct<name:string,value:binary>>",
 }
 """The columns that may be asked for beside the declared ones, with their types."""
+CHANGE_COLUMNS = {
+    "_deleted": "boolean",
+    "_changed_at": "timestamp",
+    "_version": "bigint",
+}
+"""The columns about a change that a table has beside its own, with their types."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,15 @@ class TopicSource:
     watch: tuple[str, ...] = ()
     meeting: str | None = None
     """The directory in which the sources of a query meet, where quiet topics are to follow the others."""
+    envelope: str | None = None
+    """Of a table, read as changes of its rows: `flat` or `debezium`. No change is late: its time is `_changed_at`."""
+    key: tuple[str, ...] = ()
+    """The columns of a table's key."""
+    valid_from: str | None = None
+    """The column of a table that its changes have their time from."""
+    leaders: tuple[str, ...] = ()
+    """The topics that the time of this one lags behind by no more than `wait_ms`, where the sources meet."""
+    wait_ms: int | None = None
     source: str = "arrow"
     """`arrow`, this package, or `jvm`, Spark's own connector."""
 
@@ -61,9 +77,11 @@ class TopicSource:
             ("late", self.late, LATE),
             ("lost", self.lost, LOST),
             ("source", self.source, SOURCES),
+            ("envelope", self.envelope, ENVELOPES),
         ):
             if value not in known:
-                raise SettingError(f"{name}={value} does not fit: it must be one of {', '.join(known)}")
+                choices = ", ".join(filter(None, known))
+                raise SettingError(f"{name}={value} does not fit: it must be one of {choices}")
         if unknown := [name for name in self.metadata if name not in METADATA]:
             raise SettingError(
                 f"there is no metadata column {', '.join(unknown)}: there are {', '.join(METADATA)}"

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from headwater.pipeline.source import kernel
 from headwater.pipeline.source.json_values import JsonDecoder
+from headwater.pipeline.source.members import Names, find_members, read_longs
 from headwater.pipeline.source.opened import OpenedFetch
 from headwater.pipeline.source.raw_values import binary_column
 from headwater.record.records import Record, encode_batch
@@ -21,3 +22,12 @@ def warm() -> None:
         JsonDecoder(pa.schema([("a", pa.int64())])).decode(records)
         binary_column(records, kernel.KEY_AT, kernel.KEY_LENGTH, pa.binary())
         records.taken(np.zeros(0, np.intp))
+        names = Names("a")
+        places, sizes, _ = find_members(
+            records.buffer,
+            records.column(kernel.VALUE_AT),
+            records.column(kernel.VALUE_LENGTH),
+            names.bytes,
+            names.ends,
+        )
+        read_longs(records.buffer, places[0], sizes[0])

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.pipeline.keyed.logic import Step, pack, unpack
-from headwater.pipeline.table_joins.pages import PagedLogic, PageMap, Pages
+from headwater.pipeline.keyed.logic import PagedLogic, Pages, Step, pack, unpack
+from headwater.pipeline.table_joins.pages import PageMap
 from headwater.pipeline.table_joins.shape import HEAD, LEFT, RIGHT, Shape, Side
 
 __all__ = ["TableJoin"]

@@ -7,7 +7,6 @@ from typing import Any
 
 from headwater.pipeline.keyed.logic import Step
 from headwater.pipeline.table_joins.join import TableJoin
-from headwater.pipeline.table_joins.net import Net
 from headwater.pipeline.table_joins.pages import MemoryPages
 from headwater.pipeline.table_joins.rekey import Rekey
 from headwater.pipeline.table_joins.shape import LEFT, RIGHT, Shape
@@ -23,7 +22,7 @@ class MaintainedJoin:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._rekeys = (Rekey(shape, LEFT), Rekey(shape, RIGHT))
-        self._join, self._net = TableJoin(shape), Net()
+        self._join = TableJoin(shape)
         self._foreign_keys: tuple[dict[Row, bytes], dict[Row, bytes]] = ({}, {})
         self.groups: dict[Row, bytes] = {}
         self.pages: dict[Row, MemoryPages] = {}
@@ -44,23 +43,23 @@ class MaintainedJoin:
             out += step.out
         if not self._shape.needs_net:
             return out
-        by_key = _grouped(out, self._shape.key_of)
-        return [row for key, rows in by_key.items() for row in self._net.step(key, None, rows, 0).out]
+        back = {self._shape.key_of(row) for row in out if not row[-1]}
+        return [row for row in out if not row[-1] or self._shape.key_of(row) not in back]
 
     def _routed(self, side: int, changes: Iterable[Row]) -> list[Row]:
-        places, rekey, known = self._shape.side(side).key_places, self._rekeys[side], self._foreign_keys[side]
+        shape, known = self._shape, self._foreign_keys[side]
+        joined, places = shape.join_places[side], shape.side(side).key_places
         routed: list[Row] = []
-        if not self._shape.moves(side):
-            joined = self._shape.join_places[side]
+        if shape.moves(side):
+            for key, rows in _grouped(changes, lambda row: tuple(row[2 + place] for place in places)).items():
+                step = self._rekeys[side].step(key, known.get(key), rows, 0)
+                _keep(known, key, step)
+                routed += step.out
+        else:
             for version, deleted, *values in changes:
-                join_key = [values[place] for place in joined]
-                routed.append(rekey.route(join_key, tuple(values), version, deleted=deleted))
-            return routed
-        for key, rows in _grouped(changes, lambda row: tuple(row[2 + place] for place in places)).items():
-            step = rekey.step(key, known.get(key), rows, 0)
-            _keep(known, key, step)
-            routed += step.out
-        return routed
+                routed.append((*[values[place] for place in joined], deleted, version, *values))
+        width = len(joined)
+        return [(*row[:width], *shape.row(side, row[width:])) for row in routed]
 
 
 def _grouped(rows: Iterable[Row], key_of: Callable[[Row], Row]) -> dict[Row, list[Row]]:

@@ -7,21 +7,39 @@ time, so there is at most one upsert, and it says all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from headwater.pipeline.keyed.logic import Logic, Step
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-__all__ = ["Net"]
-
-Row = tuple[Any, ...]
+__all__ = ["netted"]
 
 
-@dataclass(frozen=True)
-class Net(Logic):
-    """Keyed by the result's key, without state: rows are those of `TableJoin`, and so are results."""
+def netted(batches: Iterable[pa.RecordBatch], key: Sequence[str], deleted: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `TableJoin`, in which all of a key are together, without deletes of what comes back.
 
-    def step(self, key: Row, state: bytes | None, rows: list[Row], watermark: int) -> Step:
-        """Let the upsert stand for the delete."""
-        upserts = [row for row in rows if not row[-1]]
-        return Step(None, upserts[-1:] or rows[:1])
+    Upserts go through as they come; deletes wait for the end.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    deletes: list[pa.RecordBatch] = []
+    keys: list[pa.RecordBatch] = []
+    for batch in batches:
+        is_delete = batch.column(deleted)
+        upserts = batch.filter(pc.invert(is_delete))
+        if upserts.num_rows < batch.num_rows:
+            deletes.append(batch.filter(is_delete))
+        if upserts.num_rows:
+            keys.append(upserts.select(key))
+            yield upserts
+    back = set(_rows(keys)) if deletes else set()
+    for batch in deletes:
+        gone = [row not in back for row in _rows([batch.select(key)])]
+        yield batch.filter(pa.array(gone, pa.bool_()))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[object, ...]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -5,49 +5,25 @@ lies in pages, found by linear hashing: rows go to pages by a hash of their keys
 one page is split into two, so that the group grows without ever being laid out anew. A row's change reads and
 writes one page, a look at all rows reads each page once.
 
-What the mechanism has to provide for this is no more than bytes by number, within the state of a key.
+What the mechanism has to provide for this is no more than bytes by number, within the state of a key
+(`keyed.logic.Pages`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from zlib import crc32
 
-from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
+from headwater.pipeline.keyed.logic import Pages, pack, unpack
 
-__all__ = ["MemoryPages", "PageMap", "PagedLogic", "Pages", "Whole"]
+__all__ = ["MemoryPages", "PageMap"]
 
 PER_PAGE: Final = 64
 INLINE: Final = 32
 """Up to so many rows are kept in the key's state itself."""
 
 Rows = dict[bytes, list[Any]]
-
-
-class Pages(Protocol):
-    """More state of one key: bytes by number. They go with the key."""
-
-    def read(self, number: int) -> bytes | None:
-        """Return a page, or None where there is none."""
-
-    def write(self, number: int, page: bytes | None) -> None:
-        """Write a page; None deletes it."""
-
-
-class PagedLogic(Protocol):
-    """A `Logic` whose keys have pages beside their state."""
-
-    def step(
-        self,
-        key: tuple[Any, ...],
-        state: bytes | None,
-        rows: list[tuple[Any, ...]],
-        watermark: int,
-        pages: Pages,
-    ) -> Step:
-        """Do as `Logic.step` does; a step that returns no state leaves no page either."""
 
 
 class MemoryPages:
@@ -71,22 +47,6 @@ class MemoryPages:
         else:
             self.pages[number] = page
             self.bytes_written += len(page)
-
-
-@dataclass(frozen=True)
-class Whole(Logic):
-    """A logic with pages on a mechanism that has none: state and pages are one value, written as a whole."""
-
-    logic: PagedLogic
-
-    def step(
-        self, key: tuple[Any, ...], state: bytes | None, rows: list[tuple[Any, ...]], watermark: int
-    ) -> Step:
-        """Unpack the pages, step, and pack them again."""
-        pages = MemoryPages()
-        head, pages.pages = (None, {}) if state is None else unpack(state)
-        head, out, due = self.logic.step(key, head, rows, watermark, pages)
-        return Step(None if head is None else pack([head, pages.pages]), out, due)
 
 
 class PageMap:

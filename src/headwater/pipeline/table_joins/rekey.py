@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
-from headwater.pipeline.table_joins.shape import LEFT, Shape
+from headwater.pipeline.table_joins.shape import Shape
 
 __all__ = ["Rekey"]
 
@@ -23,37 +23,28 @@ class Rekey(Logic):
     """Keyed by the key of one of the tables.
 
     Rows are (version, deleted, *columns); of a delete only the key's columns need to be there. Results are
-    (*join key, side, deleted, version, *columns of the left, *columns of the right): to be keyed by the join key, and
-    the rest of it is a row of `TableJoin`.
+    (*join key, deleted, version, *columns): to be keyed by the join key; `Shape.row` makes the rest a row of
+    `TableJoin`.
     """
 
     shape: Shape
     side: int
 
     def step(self, key: Row, state: bytes | None, rows: list[Row], watermark: int) -> Step:
-        """Take the newest version; a table has no row with a null in its key."""
+        """Take the newest version of those in the batch; a table has no row with a null in its key."""
         if not rows or None in key:
             return Step(state, [])
         newest = max(rows, key=lambda row: row[0])
         version, deleted, values = newest[0], newest[1], newest[2:]
         known = None if state is None else unpack(state)
-        if known is not None and version < known[0]:
-            return Step(state, [])
         joined = [values[place] for place in self.shape.join_places[self.side]]
         out = []
-        if known is not None and (deleted or known[1:] != joined):
-            out.append(self.route(known[1:], self._only_key(key), version, deleted=True))
+        if known is not None and (deleted or known != joined):
+            out.append((*known, True, version, *self._only_key(key)))
         if deleted:
             return Step(None, out)
-        out.append(self.route(joined, values, version, deleted=False))
-        return Step(pack([version, *joined]), out)
-
-    def route(self, joined: list[Any], values: Row, version: int, *, deleted: bool) -> Row:
-        """Return a row for the second stage; where rows cannot move, this is all that the first stage does."""
-        shape = self.shape
-        left = values if self.side == LEFT else (None,) * len(shape.left.columns)
-        right = (None,) * len(shape.right.columns) if self.side == LEFT else values
-        return (*joined, self.side, deleted, version, *left, *right)
+        out.append((*joined, False, version, *values))
+        return Step(pack(joined), out)
 
     def _only_key(self, key: Row) -> Row:
         table = self.shape.side(self.side)

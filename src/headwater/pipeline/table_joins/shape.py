@@ -55,7 +55,7 @@ class Shape:
         refuse_missing(pairs, left.columns, left.name)
         refuse_missing(pairs.values(), right.columns, right.name)
         shape = cls(left, right, tuple(pairs.items()), how)
-        refuse_clashes(left.columns, shape.columns[len(left.columns) :], "join_tables")
+        refuse_clashes(left.columns, shape.columns[len(left.columns) :], "join_tables", right.name)
         return shape
 
     @cached_property
@@ -82,6 +82,13 @@ class Shape:
         return tuple(self.columns.index(name) for name in self.key)
 
     @cached_property
+    def absent(self) -> frozenset[str]:
+        """The columns of the key that are null where a side is missing, as no table's key is."""
+        if self.how == "inner":
+            return frozenset()
+        return frozenset(self.key) - (frozenset() if self.how == "full" else frozenset(self.left.key))
+
+    @cached_property
     def rest(self) -> tuple[int, ...]:
         """Where the right's columns that the result has lie in a row of the right."""
         joined = {theirs for _, theirs in self.on}
@@ -105,6 +112,13 @@ class Shape:
     def needs_net(self) -> bool:
         """Whether one key of the result can come from two join keys in one batch, so that the third stage is needed."""
         return not {mine for mine, _ in self.on} <= set(self.key)
+
+    def row(self, side: int, change: Row) -> Row:
+        """Return a row of the second stage, from a change (deleted, version, *columns) of one side."""
+        deleted, version, *values = change
+        if side == LEFT:
+            return (side, deleted, version, *values, *[None] * len(self.right.columns))
+        return (side, deleted, version, *[None] * len(self.left.columns), *values)
 
     def pair(self, left: list[Any], right: list[Any]) -> Row:
         """Return the row of two partners."""

@@ -1,0 +1,1 @@
+"""One fraud pattern over card payments, in Headwater, in Esper and in Flink."""
