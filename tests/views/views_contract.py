@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
 from headwater.views import (
     Change,
+    Pacing,
     Query,
     StoredChange,
     StoredRow,
@@ -19,8 +21,9 @@ from headwater.views import (
     ViewError,
     ViewStore,
 )
+from headwater.views.pacing import Entry, Incident, pace
 
-Open = Callable[[], ViewStore]
+Open = Callable[..., ViewStore]
 
 
 def row(**columns: object) -> str:
@@ -205,6 +208,13 @@ class StoreContract:
         assert store.count("sales") == 60
         assert [change.token for change in store.changes("sales", 0)] == list(range(1, 61))
 
+    def test_a_closed_store_says_so(self, store: ViewStore) -> None:
+        store.close()
+        with pytest.raises(ViewError, match="closed"):
+            store.define(ViewDefinition("other", ("k",)))
+        with pytest.raises(ViewError, match="closed"):
+            store.row("sales", "DE")
+
     def test_an_alert_is_taken_tried_and_forgotten(self, store: ViewStore) -> None:
         store.define(ViewDefinition("!fraud", ("id",)))
         store.commit("q", 0, "!fraud", [Change("q/0/0", row(card=1)), Change("q/0/1", row(card=2))])
@@ -214,7 +224,7 @@ class StoreContract:
         assert store.outbox.counts("!fraud") == (2, 0)
         first, second = store.outbox.waiting("!fraud")
         assert (first.key, first.tries, first.error) == ("q/0/0", 0, None)
-        store.outbox.failed("!fraud", first.token, error="503", next_at=50.0)
+        store.outbox.failed("!fraud", [first.token], error="503", next_at=50.0)
         store.outbox.delivered("!fraud", [second.token])
         [left] = store.outbox.waiting("!fraud")
         assert (left.key, left.tries, left.next_at, left.error) == ("q/0/0", 1, 50.0, "503")
@@ -223,13 +233,81 @@ class StoreContract:
         store.define(ViewDefinition("!fraud", ("id",)))
         store.commit("q", 0, "!fraud", [Change("q/0/0", row(card=1))])
         store.outbox.take("!fraud")
-        store.outbox.failed("!fraud", 1, error="gone", next_at=None)
+        store.outbox.failed("!fraud", [1], error="gone", next_at=None)
         assert store.outbox.waiting("!fraud") == []
         assert [(dead.key, dead.error) for dead in store.outbox.dead("!fraud")] == [("q/0/0", "gone")]
         assert store.outbox.counts("!fraud") == (0, 1)
         assert store.outbox.redrive("!fraud") == 1
         assert store.outbox.counts("!fraud") == (1, 0)
         assert store.outbox.waiting("!fraud")[0].tries == 0
+
+    def test_rows_of_a_quiet_group_are_one_message_at_its_end(self, reopen: Open) -> None:
+        pacing, store = Pacing(("card",), throttle=60.0), reopen()
+        store.define(ViewDefinition("!fraud", ("id",)))
+        rows = [row(card=1, n=1), row(card=2, n=2), row(card=1, n=3), row(card=1, n=4)]
+        store.commit("q", 0, "!fraud", [Change(f"q/0/{n}", each) for n, each in enumerate(rows)])
+        assert store.outbox.take("!fraud", pacing=pacing, now=1000.0) == 4
+        assert [(each.row, each.held) for each in store.outbox.waiting("!fraud")] == [
+            (rows[0], 0), (rows[1], 0),
+        ]  # fmt: skip
+        assert store.outbox.counts("!fraud") == (3, 0)
+        assert store.outbox.quiet_until("!fraud") == 1060.0
+        store = reopen()  # what was held back is in the store, not in a process
+        assert store.outbox.take("!fraud", pacing=pacing, now=1059.9) == 0
+        assert store.outbox.take("!fraud", pacing=pacing, now=1060.0) == 2
+        assert [(each.row, each.held) for each in store.outbox.waiting("!fraud")][2:] == [(rows[3], 2)]
+        assert len({each.token for each in store.outbox.waiting("!fraud")}) == 3
+        assert store.outbox.quiet_until("!fraud") == 1120.0
+        assert store.outbox.take("!fraud", pacing=pacing, now=1120.0) == 1
+        assert store.outbox.quiet_until("!fraud") is None
+        assert store.outbox.counts("!fraud") == (3, 0)
+
+    def test_a_store_paces_as_the_logic_says(self, reopen: Open) -> None:
+        pacing, random, store = Pacing(("card",), throttle=10.0), Random(7), reopen()
+        store.define(ViewDefinition("!fraud", ("id",)))
+        incidents: dict[str, Incident] = {}
+        expected: list[tuple[int, int]] = []
+        now, token = 0.0, 0
+        for epoch in range(30):
+            now += random.choice([0.0, 1.0, 4.0, 11.0])
+            rows = [row(card=random.randrange(4)) for _ in range(random.randrange(5))]
+            entries = [Entry(token + n, f"{epoch}/{n}", each) for n, each in enumerate(rows, 1)]
+            token += len(rows)
+            store.commit("q", epoch, "!fraud", [Change(entry.key, entry.row) for entry in entries])
+            paced = pace(pacing, now, incidents, entries)
+            expected += [(each.token, each.held) for each in paced.deliveries]
+            incidents |= {name: each for name, each in paced.incidents.items() if each is not None}
+            for name in [name for name, each in paced.incidents.items() if each is None]:
+                del incidents[name]
+            if epoch % 10 == 9:
+                store = reopen()
+            while store.outbox.take("!fraud", limit=100, pacing=pacing, now=now):
+                pass
+            held = sum(each.held > 0 for each in incidents.values())
+            assert store.outbox.counts("!fraud") == (len(expected) + held, 0)
+            until = min((each.until for each in incidents.values()), default=None)
+            assert store.outbox.quiet_until("!fraud") == until
+        found = store.outbox.waiting("!fraud")
+        assert [(each.token, each.held) for each in found] == sorted(expected)
+
+    def test_what_a_group_holds_back_is_sent_where_the_throttle_is_gone(self, store: ViewStore) -> None:
+        store.define(ViewDefinition("!fraud", ("id",)))
+        store.commit("q", 0, "!fraud", [Change(f"q/0/{n}", row(n=n)) for n in range(3)])
+        store.outbox.take("!fraud", pacing=Pacing(throttle=60.0), now=1000.0)
+        assert store.outbox.take("!fraud", now=1001.0) == 1
+        assert [each.held for each in store.outbox.waiting("!fraud")] == [0, 2]
+        assert store.outbox.quiet_until("!fraud") is None
+
+    def test_messages_of_a_digest_wait_for_its_time(self, store: ViewStore) -> None:
+        store.define(ViewDefinition("!fraud", ("id",)))
+        for epoch, now in enumerate((1201.0, 1799.0, 1800.0)):
+            store.commit("q", epoch, "!fraud", [Change(f"q/{epoch}/0", row(n=epoch))])
+            store.outbox.take("!fraud", pacing=Pacing(digest=600.0), now=now)
+        assert [each.next_at for each in store.outbox.waiting("!fraud")] == [1800.0, 1800.0, 2400.0]
+        store.outbox.failed("!fraud", [1, 2], error="away", next_at=1900.0)
+        assert [(each.next_at, each.tries) for each in store.outbox.waiting("!fraud")] == [
+            (1900.0, 1), (1900.0, 1), (2400.0, 0),
+        ]  # fmt: skip
 
     def test_an_alerts_rows_are_cut_only_after_they_were_taken(self, reopen: Open) -> None:
         store = reopen()

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from headwater.core.errors import HeadwaterError
 
-__all__ = ["TokenGone", "UnknownView", "ViewError"]
+__all__ = ["HistoryGone", "StoreUnavailable", "TokenGone", "UnknownView", "ViewError"]
 
 
 class ViewError(HeadwaterError):
     """A view, address or file that does not fit."""
+
+
+class StoreUnavailable(ViewError):
+    """A store that does not answer now, and may answer later."""
+
+
+class HistoryGone(ViewError):
+    """A moment that a view's history does not reach back to, or a view that keeps none."""
+
+    def __init__(self, view: str, since: str | None) -> None:
+        why = (
+            'keeps no history: declare it with @app.view(…, history="30 days")'
+            if since is None
+            else f"has a history that begins at {since}: ask for a later moment"
+        )
+        super().__init__(f"the view {view} {why}")
+        self.view = view
 
 
 class UnknownView(ViewError):

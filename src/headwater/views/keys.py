@@ -2,8 +2,8 @@
 
 One key column is its value as plain text, so that `/views/users/u17` reads well. Several are joined by
 commas, with `,` and `%` inside a value percent-encoded. A value is written as JSON writes it, strings
-without their quotes; a window stands for its start; a timestamp is in UTC with milliseconds, as
-Spark's `to_json` writes it; null is `%0`, which no encoded value is.
+without their quotes; a window stands for its start; a timestamp is in UTC with milliseconds, or with
+microseconds where it has some; null is `%0`, which no encoded value is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _text(value: Any) -> str:
             return NULL
         case datetime():
             at = value.astimezone(UTC).replace(tzinfo=None)
-            return at.isoformat(timespec="milliseconds") + "Z"
+            return at.isoformat(timespec="microseconds" if at.microsecond % 1000 else "milliseconds") + "Z"
         case date():
             return value.isoformat()
         case Mapping() if "start" in value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,22 +10,35 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+from headwater.core.clock import Clock, SystemClock
 from headwater.views.errors import ViewError
 from headwater.views.outbox import Outbox
 
 __all__ = [
+    "OWN",
+    "SHADOW",
     "Change",
+    "Condition",
     "Query",
     "Snapshot",
     "StoredChange",
     "StoredRow",
+    "Version",
     "ViewDefinition",
     "ViewStore",
     "open_store",
+    "shadow_of",
+    "shown",
 ]
 
 KEEP_CHANGES = 500_000
 """How many changes of each view the feed keeps, for those who were away."""
+
+SHADOW = "~"
+"""What the names of shadows start with: views that are built beside the one they will take the place of."""
+
+OWN = "@"
+"""What the names of views start with that a server keeps for itself: no application can declare them."""
 
 
 class Change(NamedTuple):
@@ -57,35 +71,69 @@ class Snapshot(NamedTuple):
     token: int
 
 
+class Version(NamedTuple):
+    """What a row was from one moment to another, in milliseconds; `until` is None for what it is."""
+
+    since: int
+    until: int | None
+    row: str
+
+
 @dataclass(frozen=True)
 class ViewDefinition:
-    """A view's name and the columns that make up its key."""
+    """A view's name, the columns that make up its key, and what was asked for beside its rows."""
 
     name: str
     key: tuple[str, ...]
+    ttl_ms: int | None = None
+    """How long a row stays after it was last written; for ever without it."""
+    indexes: tuple[str, ...] = ()
+    """The columns by which rows are filtered and ordered without a look at all of them."""
+    history_ms: int | None = None
+    """How long what a row was before can be asked for; not at all without it."""
+
+
+class Condition(NamedTuple):
+    """That a column is less or greater than a value (`lt`, `lte`, `gt`, `gte`), or one of several (`in`).
+
+    A value that reads as a number is compared with numbers as one, and with texts as a text. Rows without
+    the column, and structures, are neither less nor greater than anything.
+    """
+
+    column: str
+    compare: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Query:
     """Which rows to read, and in which order.
 
-    Without `order` rows come by key, and `after` goes on behind a key. `until` leaves out rows that
+    Without `order` rows come by key, and `after` goes on behind a key; with it, `after` goes on behind the row
+    of that key that has `after_value` in the column of the order. `until` leaves out rows that
     changed after that token, so that pages read one after the other belong together: what is left out
-    is in the feed since that token.
+    is in the feed since that token. `at`, in milliseconds since the epoch, asks for the rows of a view
+    with history as they were at that moment.
+
+    Rows without the column of `order` come first, then numbers, then texts; equal ones by key.
     """
 
     where: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
     order: str | None = None
     descending: bool = False
     after: str | None = None
+    after_value: str | float | None = None
     until: int | None = None
+    at: int | None = None
     limit: int = 1000
 
 
 class ViewStore(ABC):
     """Views, their feeds, the epochs of the queries that write them, and alerts on their way out.
 
-    A store may be used from several threads and several processes at once; commits happen one at a time.
+    A store may be used from several threads and several processes at once; commits of a view happen one at
+    a time, and its tokens grow in their order.
     """
 
     identity: str
@@ -96,11 +144,11 @@ class ViewStore(ABC):
 
     @abstractmethod
     def define(self, view: ViewDefinition) -> None:
-        """Make a view where there is none; a view with rows keeps its key columns."""
+        """Make a view where there is none, or give it what is asked for; one with rows keeps its key columns."""
 
     @abstractmethod
     def definitions(self) -> list[ViewDefinition]:
-        """Return every view, by name."""
+        """Return every view, by name; shadows are not among them."""
 
     @abstractmethod
     def epoch(self, query: str) -> int:
@@ -116,6 +164,40 @@ class ViewStore(ABC):
     @abstractmethod
     def reset(self, query: str, view: str) -> None:
         """Let a query start over: its view is emptied, which the feed tells, and it has no epoch."""
+
+    @abstractmethod
+    def expire(self) -> int:
+        """Delete the rows whose time has run out, which the feed tells, and return how many those were.
+
+        A commit does this for its own view. Whoever serves views calls it now and then.
+        """
+
+    @abstractmethod
+    def shadow(self, view: str, query: str) -> str:
+        """Make an empty shadow of a view, for a query that has committed nothing, and return its name.
+
+        It takes commits like any view, but has no feed: nobody follows it.
+        """
+
+    @abstractmethod
+    def swap(self, view: str, *, query: str, shadow_query: str) -> int:
+        """Let a shadow's rows take the place of the view's, in one transaction, and return how many differ.
+
+        The feed tells the differences. `query` has then the epoch that `shadow_query` had, and the shadow is
+        gone.
+        """
+
+    @abstractmethod
+    def discard(self, view: str, shadow_query: str) -> None:
+        """Forget the shadow of a view, if there is one, and the epoch of its query."""
+
+    @abstractmethod
+    def has_shadow(self, view: str) -> bool:
+        """Tell whether there is a shadow of a view."""
+
+    @abstractmethod
+    def history(self, view: str, key: str, limit: int = 100) -> list[Version]:
+        """Return what a row is and was, newest first, as far back as the view's history goes."""
 
     @abstractmethod
     def read(self, view: str, query: Query = Query()) -> Snapshot:  # noqa: B008  # it is frozen
@@ -170,12 +252,46 @@ class ViewStore(ABC):
         self.close()
 
 
-def open_store(url: str, *, keep_changes: int = KEEP_CHANGES) -> ViewStore:
-    """Open the store at an address: `sqlite:///relative/path` or `sqlite:////absolute/path`."""
-    parts = urlsplit(url)
-    path = unquote(parts.path[1:])
-    if parts.scheme != "sqlite" or parts.netloc or not path or parts.query or parts.fragment:
-        raise ViewError(f"{url} is no address of a view store: write sqlite:///PATH, like sqlite:///views.db")
-    from headwater.views.sqlite import SqliteStore
+def shadow_of(view: str) -> str:
+    """Return the name of a view's shadow."""
+    return SHADOW + view
 
-    return SqliteStore(path, keep_changes=keep_changes)
+
+def open_store(url: str, *, keep_changes: int = KEEP_CHANGES, clock: Clock | None = None) -> ViewStore:
+    """Open the store at an address, which is made where it is missing.
+
+    `sqlite:///relative/path` or `sqlite:////absolute/path`, `postgresql://USER:PASSWORD@HOST/DATABASE`,
+    `redis://HOST:PORT/NUMBER`.
+    """
+    clock = clock or SystemClock()
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "postgresql" | "postgres" if parts.path.strip("/"):
+            from headwater.views.postgres import PostgresStore
+
+            return PostgresStore(url, keep_changes=keep_changes, clock=clock)
+        case "redis" | "rediss" if parts.hostname:
+            from headwater.views.redis import RedisStore
+
+            return RedisStore(url, keep_changes=keep_changes, clock=clock)
+        case "sqlite" if not parts.netloc and parts.path[1:] and not parts.query and not parts.fragment:
+            from headwater.views.sqlite import SqliteStore
+
+            return SqliteStore(unquote(parts.path[1:]), keep_changes=keep_changes, clock=clock)
+    raise ViewError(
+        f"{shown(url)} is no address of a view store: write sqlite:///PATH, like sqlite:///views.db, "
+        "postgresql://USER:PASSWORD@HOST/DATABASE, or redis://HOST:PORT/NUMBER"
+    )
+
+
+def shown(url: str) -> str:
+    """Return an address without its password, as it may be logged.
+
+    >>> shown("postgresql://ann:secret@db/shop"), shown("sqlite:///views.db")
+    ('postgresql://ann:***@db/shop', 'sqlite:///views.db')
+    """
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    place = re.sub(r"(?<=password=)[^&]*", "***", place)
+    return f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}"

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from headwater.views.errors import ViewError
 
@@ -23,19 +24,21 @@ __all__ = ["SqliteFile"]
 
 _BUSY_SECONDS = 30.0
 _APPLICATION_ID = 0x48576174  # "HWat": `file views.db` shows it
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 
-# Tokens grow by one in each view. `floor` is the last token that the feed has forgotten.
+# Tokens grow by one in each view. `floor` is the last token that the feed has forgotten. Times are in
+# milliseconds: `at` is that of the last change, `written` that of the last write, which may have changed nothing.
 _SCHEMA = """
 CREATE TABLE store (identity TEXT NOT NULL);
 CREATE TABLE views (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
     token INTEGER NOT NULL DEFAULT 0, floor INTEGER NOT NULL DEFAULT 0, rows INTEGER NOT NULL DEFAULT 0,
-    taken INTEGER NOT NULL DEFAULT 0
+    taken INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL DEFAULT 0, ttl INTEGER,
+    indexes TEXT NOT NULL DEFAULT '[]', history INTEGER, history_since INTEGER
 );
 CREATE TABLE rows (
     view INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL, token INTEGER NOT NULL,
-    PRIMARY KEY (view, key)
+    at INTEGER NOT NULL DEFAULT 0, written INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (view, key)
 ) WITHOUT ROWID;
 CREATE TABLE changes (
     view INTEGER NOT NULL, token INTEGER NOT NULL, key TEXT NOT NULL, row TEXT,
@@ -46,9 +49,35 @@ CREATE TABLE statuses (name TEXT PRIMARY KEY, status TEXT NOT NULL) WITHOUT ROWI
 CREATE TABLE deliveries (
     view INTEGER NOT NULL, token INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0, next_at REAL NOT NULL DEFAULT 0, error TEXT,
-    dead INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (view, token)
+    dead INTEGER NOT NULL DEFAULT 0, held INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (view, token)
 ) WITHOUT ROWID;
 CREATE INDEX deliveries_by_time ON deliveries (view, dead, next_at);
+"""
+_HISTORY = """
+CREATE TABLE history (
+    view INTEGER NOT NULL, key TEXT NOT NULL, token INTEGER NOT NULL, since INTEGER NOT NULL,
+    until INTEGER NOT NULL, row TEXT NOT NULL, PRIMARY KEY (view, key, token)
+) WITHOUT ROWID;
+CREATE INDEX history_by_time ON history (view, until);
+"""
+_INCIDENTS = """
+CREATE TABLE incidents (
+    view INTEGER NOT NULL, name TEXT NOT NULL, until REAL NOT NULL, held INTEGER NOT NULL,
+    token INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL, PRIMARY KEY (view, name)
+) WITHOUT ROWID;
+CREATE INDEX incidents_by_time ON incidents (view, until);
+CREATE INDEX incidents_held ON incidents (view) WHERE held > 0;
+"""
+# What a file of an earlier version lacks.
+_SINCE_1 = """
+ALTER TABLE views ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE views ADD COLUMN ttl INTEGER;
+ALTER TABLE views ADD COLUMN indexes TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE views ADD COLUMN history INTEGER;
+ALTER TABLE views ADD COLUMN history_since INTEGER;
+ALTER TABLE rows ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE rows ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE deliveries ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
 """
 
 _PREPARE = """
@@ -113,6 +142,11 @@ class SqliteFile:
             finally:
                 connection.execute("ROLLBACK")
 
+    def fetch(self, sql: str, parameters: tuple[object, ...]) -> list[Any]:
+        """Return the rows of one statement, which sees one state of the file by itself."""
+        with self._translated():
+            return self._reader().execute(sql, parameters).fetchall()
+
     def close(self) -> None:
         """Close every connection; a thread that still reads gets an error."""
         with self._lock:
@@ -150,8 +184,7 @@ class SqliteFile:
         [found] = connection.execute("PRAGMA user_version").fetchone()
         [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if found == 0 and tables == 0:
-            for statement in _SCHEMA.split(";\n"):
-                connection.execute(statement)
+            self._execute(_SCHEMA + _HISTORY + _INCIDENTS)
             connection.execute("INSERT INTO store VALUES (?)", (uuid.uuid4().hex[:12],))
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
@@ -159,7 +192,14 @@ class SqliteFile:
             raise ViewError(f"{self.path} is another program's database ({ours:#x}): name another file")
         elif found > _SCHEMA_VERSION:
             raise ViewError(f"{self.path} was written by a later version of Headwater: upgrade this one")
+        elif found < _SCHEMA_VERSION:
+            self._execute(_SINCE_1 + _HISTORY + _INCIDENTS)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         connection.execute("COMMIT")
+
+    def _execute(self, statements: str) -> None:
+        for statement in statements.split(";\n"):  # `executescript` would commit first
+            self._writer.execute(statement)
 
     def _check_open(self) -> None:
         if self._closed:

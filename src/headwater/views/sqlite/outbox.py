@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headwater.views.errors import UnknownView
-from headwater.views.outbox import Delivery, Outbox
+from headwater.views.outbox import AT_ONCE, KEEP_ROWS, Delivery, Outbox, Pacing
+from headwater.views.pacing import Entry, Incident, Paced, group_of, pace
 from headwater.views.sqlite.file import SqliteFile
 
 __all__ = ["SqliteOutbox"]
 
-_KEEP_ROWS = 1000
-"""How many of an alert's rows stay readable after they were taken."""
-
-_COLUMNS = "token, key, row, tries, next_at, error"
+_COLUMNS = "token, key, row, tries, next_at, error, held"
+_INCIDENT = "name, until, held, token, key, row"
 
 
 class SqliteOutbox(Outbox):
@@ -23,24 +22,37 @@ class SqliteOutbox(Outbox):
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def take(self, view: str, limit: int = 1000) -> int:
-        """Turn the next entries of an alert's feed into deliveries."""
+    def take(self, view: str, limit: int = 1000, *, pacing: Pacing = AT_ONCE, now: float = 0.0) -> int:
+        """Turn the next entries of an alert's feed, and groups whose quiet time is over, into deliveries."""
         with self._file.write() as db:
             number, taken = _view(db, view)
             found = db.execute(
                 "SELECT token, key, row FROM changes WHERE view = ? AND token > ? ORDER BY token LIMIT ?",
                 (number, taken, limit),
             ).fetchall()
-            if not found:
+            over = db.execute(
+                f"SELECT {_INCIDENT} FROM incidents WHERE view = ? AND until <= ? ORDER BY until LIMIT ?",
+                (number, pacing.due(now), limit),
+            ).fetchall()
+            if not found and not over:
                 return 0
-            taken = found[-1][0]
-            db.executemany(
-                "INSERT INTO deliveries (view, token, key, row) VALUES (?, ?, ?, ?)",
-                [(number, *change) for change in found if change[2] is not None],
-            )
-            _forget_rows(db, number, taken - _KEEP_ROWS)
-            db.execute("UPDATE views SET taken = ? WHERE id = ?", (taken, number))
-        return len(found)
+            entries = [Entry._make(change) for change in found if change[2] is not None]
+            known = {name: Incident._make(rest) for name, *rest in over}
+            if pacing.throttle is not None:
+                known |= _incidents(db, number, {group_of(pacing, entry.row) for entry in entries})
+            _put(db, number, pace(pacing, now, known, entries))
+            if found:
+                taken = found[-1][0]
+                _forget_rows(db, number, taken - KEEP_ROWS)
+                db.execute("UPDATE views SET taken = ? WHERE id = ?", (taken, number))
+        return len(found) + len(over)
+
+    def quiet_until(self, view: str) -> float | None:
+        """Return when the next quiet time of a group ends, if there is one."""
+        with self._file.read() as db:
+            number, _ = _view(db, view)
+            [until] = db.execute("SELECT min(until) FROM incidents WHERE view = ?", (number,)).fetchone()
+        return None if until is None else float(until)
 
     def waiting(self, view: str, limit: int = 1000) -> list[Delivery]:
         """Return the deliveries that are to be tried, soonest first."""
@@ -61,7 +73,10 @@ class SqliteOutbox(Outbox):
             all_of_it, dead = db.execute(
                 "SELECT count(*), coalesce(sum(dead), 0) FROM deliveries WHERE view = ?", (number,)
             ).fetchone()
-        return untaken + all_of_it - dead, dead
+            [held] = db.execute(
+                "SELECT count(*) FROM incidents WHERE view = ? AND held > 0", (number,)
+            ).fetchone()
+        return untaken + all_of_it - dead + held, dead
 
     def delivered(self, view: str, tokens: Sequence[int]) -> None:
         """Forget deliveries that arrived."""
@@ -71,14 +86,14 @@ class SqliteOutbox(Outbox):
                 "DELETE FROM deliveries WHERE view = ? AND token = ?", [(number, token) for token in tokens]
             )
 
-    def failed(self, view: str, token: int, *, error: str, next_at: float | None) -> None:
+    def failed(self, view: str, tokens: Sequence[int], *, error: str, next_at: float | None) -> None:
         """Note that a try failed."""
         with self._file.write() as db:
             number, _ = _view(db, view)
-            db.execute(
+            db.executemany(
                 "UPDATE deliveries SET tries = tries + 1, error = ?, dead = ?, next_at = ? "
                 "WHERE view = ? AND token = ?",
-                (error, int(next_at is None), next_at or 0, number, token),
+                [(error, int(next_at is None), next_at or 0, number, token) for token in tokens],
             )
 
     def redrive(self, view: str) -> int:
@@ -97,6 +112,32 @@ class SqliteOutbox(Outbox):
                 f"SELECT {_COLUMNS} FROM deliveries WHERE view = ? AND {condition}", (number,)
             ).fetchall()
         return [Delivery._make(row) for row in found]
+
+
+def _incidents(db: sqlite3.Connection, view: int, groups: Iterable[str]) -> dict[str, Incident]:
+    found: dict[str, Incident] = {}
+    for group in groups:
+        row = db.execute(
+            f"SELECT {_INCIDENT} FROM incidents WHERE view = ? AND name = ?", (view, group)
+        ).fetchone()
+        if row is not None:
+            found[group] = Incident._make(row[1:])
+    return found
+
+
+def _put(db: sqlite3.Connection, view: int, paced: Paced) -> None:
+    db.executemany(
+        f"INSERT INTO deliveries (view, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(view, *delivery) for delivery in paced.deliveries],
+    )
+    db.executemany(
+        f"INSERT OR REPLACE INTO incidents (view, {_INCIDENT}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(view, name, *incident) for name, incident in paced.incidents.items() if incident is not None],
+    )
+    db.executemany(
+        "DELETE FROM incidents WHERE view = ? AND name = ?",
+        [(view, name) for name, incident in paced.incidents.items() if incident is None],
+    )
 
 
 def _forget_rows(db: sqlite3.Connection, view: int, until: int) -> None:

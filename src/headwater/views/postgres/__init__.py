@@ -1,0 +1,5 @@
+"""Views in Postgres."""
+
+from headwater.views.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]
