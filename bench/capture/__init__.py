@@ -1,0 +1,1 @@
+"""Postgres into topics, by Headwater's capture and by Debezium's embedded engine."""
