@@ -1,0 +1,51 @@
+"""A store built anew from its topic's first record on, beside the live one, and switched to at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwater.core.boundaries import boundary
+from headwater.core.urls import KafkaUrl
+from headwater.derived.errors import Behind, DerivedError
+from headwater.derived.follower import Follower, Pauses, Progress, Stream
+from headwater.derived.store import Store
+
+__all__ = ["rebuild"]
+
+_ROUNDS = 100
+_GATHER_SECONDS = 1.0
+
+
+def rebuild(
+    name: str,
+    stream: Stream,
+    store: Store,
+    broker: KafkaUrl,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+    pauses: Pauses | None = None,
+) -> int:
+    """Build a store anew, and return how many rows it has.
+
+    Whoever reads sees the old one until the switch. Whoever follows the table into it meanwhile goes on with the new
+    one. The switch waits until the new one is as far as the old one is by then, so that no reader sees a row go back.
+    """
+    beside = store.beside()
+    try:
+        beside.gather_seconds = max(_GATHER_SECONDS, beside.gather_seconds)
+        for _ in range(_ROUNDS):
+            follower = Follower(name, stream, beside, broker, say=say, pauses=pauses)
+            follower.run(until_end=True, tick=lambda: progress(follower.progress))  # noqa: B023
+            boundary("derived.before_switch")
+            try:
+                rows = beside.count()
+                store.switch(beside)
+                return rows
+            except Behind:
+                continue
+        raise DerivedError(
+            f"{name} moves on faster than it can be built anew: stop `headwater derived run` for the while"
+        )
+    finally:
+        beside.close()
