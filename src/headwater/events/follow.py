@@ -1,0 +1,106 @@
+"""Bringing an index up to the end of its topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from headwater.client import LATEST, Cluster
+from headwater.client.cluster import check
+from headwater.client.fetch import Fetched, begin_fetch, end_fetch
+from headwater.core.errors import ErrorCode
+from headwater.events.errors import OutcomeUnknown, StaleIndex
+from headwater.events.index import Index
+from headwater.record.batch import CorruptBatch, batches
+from headwater.record.committed import committed_batches
+from headwater.record.records import Record, decode_batch
+
+__all__ = ["Progress", "catch_up", "check_positions", "ends"]
+
+Progress = Callable[[int, int], None]
+"""Told how many offsets of how many have been read."""
+
+_FETCH_BYTES = 4 * 1024 * 1024
+_WAIT_MS = 100
+_PATIENCE_SECONDS = 30.0
+
+
+def ends(cluster: Cluster, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Return where partitions end, open transactions included."""
+    return cluster.offsets(topic, dict.fromkeys(partitions, LATEST), read_committed=False)
+
+
+def check_positions(cluster: Cluster, index: Index, topic: str, partitions: int) -> None:
+    """Raise `StaleIndex` where an index knows more than its topic holds."""
+    for partition, end in ends(cluster, topic, range(partitions)).items():
+        position = index.position(partition)
+        if position > end:
+            raise StaleIndex(
+                f"the index of {topic} knows offset {position} of partition {partition}, which ends at {end}: the "
+                f"broker has lost records; rebuild the index with `headwater events rebuild-index {topic}`"
+            )
+
+
+def catch_up(
+    cluster: Cluster,
+    index: Index,
+    topic: str,
+    partition: int,
+    *,
+    until: int | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Read what the index lacks, and return where it came to.
+
+    That is what can be read by now; or, with `until`, all before that offset: a transaction that is open there
+    is waited for, since events behind it may be committed.
+    """
+    position = first = index.position(partition)
+    if until is None:
+        until = cluster.offsets(topic, {partition: LATEST})[partition]
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while position < until:
+        fetched = cluster.retrying(lambda at=position: _fetch(cluster, topic, partition, at))  # type: ignore[misc]
+        following = max((header.last_offset + 1 for _, header in batches(fetched.records)), default=position)
+        if following > position:
+            index.take_in(partition, _records(fetched, position), following)
+            position = following
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            if progress is not None:
+                progress(min(position, until) - first, until - first)
+        elif time.monotonic() > deadline:
+            raise OutcomeUnknown(
+                f"{topic}-{partition} shows nothing behind offset {position} though it goes on to {until}: a "
+                "producer's transaction is open there; `headwater transactions list` names it"
+            )
+    return position
+
+
+def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Fetched:
+    node = cluster.leader(topic, partition)
+    connection = cluster.connection(node)
+    try:
+        begin_fetch(connection, {(topic, partition): offset}, max_bytes=_FETCH_BYTES, max_wait_ms=_WAIT_MS)
+        fetched = end_fetch(connection)[topic, partition]
+    except BaseException:
+        cluster.drop(node)
+        raise
+    if fetched.error_code == ErrorCode.offset_out_of_range:
+        raise StaleIndex(
+            f"offset {offset} of {topic}-{partition} is gone from the broker, which begins at another: events were "
+            "deleted; restore the topic, or start a new store"
+        )
+    check(fetched.error_code, f"{topic}-{partition}")
+    return fetched
+
+
+def _records(fetched: Fetched, position: int) -> list[tuple[Record, bool]]:
+    found: list[tuple[Record, bool]] = []
+    for at, header in committed_batches(fetched.records, fetched.aborted):
+        try:
+            opened = list(decode_batch(fetched.records, at))
+        except CorruptBatch:
+            # A producer can send what no reader can open. It counts as one record that is no event.
+            opened = [Record(header.last_offset, header.max_timestamp, None, None)]
+        found += [(record, header.is_transactional) for record in opened if record.offset >= position]
+    return found
