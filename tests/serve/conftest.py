@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.views import Change, ViewDefinition, ViewStore, open_store
 
+from .receiving import Answer, Hook
 from .serve_helpers import Served, served
 
 
@@ -27,3 +28,16 @@ def store(tmp_path: Path) -> Iterator[ViewStore]:
 def server(store: ViewStore) -> Iterator[Served]:
     with served(store) as server:
         yield server
+
+
+@pytest.fixture
+def hook() -> Iterator[Callable[[Callable[[int], Answer]], Hook]]:
+    made: list[Hook] = []
+
+    def make(answer: Callable[[int], Answer]) -> Hook:
+        made.append(Hook(answer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

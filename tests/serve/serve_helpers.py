@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,10 @@ import httpx
 import uvicorn
 
 from headwater.app import App
-from headwater.serve.alerts import Receiver
+from headwater.serve.access import Access
 from headwater.serve.broker import Broker
+from headwater.serve.channels import Receiver
+from headwater.serve.event_stores import EventStores
 from headwater.serve.site import Site
 from headwater.views import ViewStore
 
@@ -40,11 +42,25 @@ def served(
     broker: Broker | None = None,
     app: App | None = None,
     receivers: Sequence[Receiver] = (),
+    hook_secrets: Mapping[str, bytes] | None = None,
+    events: EventStores | None = None,
+    access: Access | None = None,
+    port: int = 0,
 ) -> Iterator[Served]:
-    site = Site(store, broker=broker, app=app, receivers=receivers)
-    config = uvicorn.Config(site.asgi(), log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+    site = Site(
+        store,
+        broker=broker,
+        app=app,
+        receivers=receivers,
+        hook_secrets=hook_secrets,
+        events=events,
+        access=access,
+    )
+    config = uvicorn.Config(
+        site.asgi(), log_config=None, lifespan="on", timeout_graceful_shutdown=1, ws="websockets-sansio"
+    )
     server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         thread = threading.Thread(target=lambda: asyncio.run(_run(server, site, listener)))
         thread.start()
         while not server.started:

@@ -7,97 +7,34 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 
 import pytest
 
 from headwater.app import App
 from headwater.core.errors import SettingError
 from headwater.serve import alerts
-from headwater.serve.alerts import Receiver, receivers
+from headwater.serve.channels import Receiver, receivers
 from headwater.serve.webhook import check_url
-from headwater.views import Change, Delivery, ViewDefinition, ViewStore
+from headwater.views import Delivery, Pacing, ViewStore
 
+from .receiving import Answer, Hook, alert, until
 from .serve_helpers import served
-
-Answer = tuple[int, dict[str, str]]
-
-
-class Hook:
-    """A receiver; `answer` decides, by the number of the request, what it says."""
-
-    def __init__(self, answer: Callable[[int], Answer]) -> None:
-        self.requests: list[tuple[dict[str, str], bytes, float]] = []
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                hook.requests.append((dict(self.headers), body, time.monotonic()))
-                status, headers = answer(len(hook.requests))
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook?a=b"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
-        self.thread.start()
-
-    def rows(self) -> list[int]:
-        return [json.loads(body)["row"]["n"] for _, body, _ in self.requests]
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def hook() -> Iterator[Callable[[Callable[[int], Answer]], Hook]]:
-    made: list[Hook] = []
-
-    def make(answer: Callable[[int], Answer]) -> Hook:
-        made.append(Hook(answer))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of milliseconds, three tries."""
     monkeypatch.setattr(alerts, "MAX_TRIES", 3)
-    monkeypatch.setattr(alerts.AlertSender.__init__, "__kwdefaults__", {"first_pause": 0.02, "seconds": 1.0})
-
-
-def alert(store: ViewStore, name: str, *numbers: int) -> None:
-    store.define(ViewDefinition(f"!{name}", ("id",)))
-    epoch = store.epoch(name) + 1
-    store.commit(
-        name, epoch, f"!{name}", [Change(f"{name}/{epoch}/{n}", json.dumps({"n": n})) for n in numbers]
+    monkeypatch.setattr(
+        alerts.AlertSender.__init__, "__kwdefaults__", {"first_pause": 0.02, "seconds": 1.0, "channel": None}
     )
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_each_row_is_posted_once_and_signed(store: ViewStore, hook: Callable[..., Hook]) -> None:
     receiver = hook(lambda _: (204, {}))
     alert(store, "fraud", 1, 2)
-    with served(store, receivers=[Receiver("fraud", receiver.url, b"secret")]) as server:
+    with served(store, receivers=[Receiver("fraud", receiver.url, b"secret", allow_private=True)]) as server:
         until(lambda: len(receiver.requests) == 2)
         alert(store, "fraud", 3)
         until(lambda: len(receiver.requests) == 3 and server.get("/alerts")["alerts"][0]["waiting"] == 0)
@@ -116,7 +53,7 @@ def test_a_restart_sends_nothing_again(store: ViewStore, hook: Callable[..., Hoo
     receiver = hook(lambda _: (200, {}))
     for number in (1, 2):
         alert(store, "fraud", number)
-        with served(store, receivers=[Receiver("fraud", receiver.url)]):
+        with served(store, receivers=[Receiver("fraud", receiver.url, allow_private=True)]):
             until(
                 lambda: (
                     store.outbox.counts("!fraud") == (0, 0)
@@ -132,7 +69,7 @@ def test_a_failing_receiver_is_tried_again_with_the_same_key(
 ) -> None:
     receiver = hook(lambda number: (500, {}) if number < 3 else (200, {}))
     alert(store, "fraud", 1)
-    with served(store, receivers=[Receiver("fraud", receiver.url)]):
+    with served(store, receivers=[Receiver("fraud", receiver.url, allow_private=True)]):
         until(lambda: len(receiver.requests) == 3 and store.outbox.counts("!fraud") == (0, 0))
     assert len({headers["Idempotency-Key"] for headers, _, _ in receiver.requests}) == 1
 
@@ -140,7 +77,7 @@ def test_a_failing_receiver_is_tried_again_with_the_same_key(
 def test_retry_after_is_honoured(store: ViewStore, hook: Callable[..., Hook]) -> None:
     receiver = hook(lambda number: (429, {"Retry-After": "1"}) if number == 1 else (200, {}))
     alert(store, "fraud", 1)
-    with served(store, receivers=[Receiver("fraud", receiver.url)]):
+    with served(store, receivers=[Receiver("fraud", receiver.url, allow_private=True)]):
         until(lambda: len(receiver.requests) == 2)
     assert receiver.requests[1][2] - receiver.requests[0][2] > 0.9
 
@@ -152,7 +89,7 @@ def test_a_message_given_up_is_kept_with_its_reason_and_can_be_sent_again(
         lambda number: (302, {"Location": "http://127.0.0.1:1/else"}) if number <= 3 else (200, {})
     )
     alert(store, "fraud", 1)
-    with served(store, receivers=[Receiver("fraud", receiver.url)]) as server:
+    with served(store, receivers=[Receiver("fraud", receiver.url, allow_private=True)]) as server:
         until(lambda: server.get("/alerts")["alerts"] == [{"name": "fraud", "waiting": 0, "dead": 1}])
         [dead] = server.get("/alerts/fraud/dead")["dead"]
         assert (dead["tries"], dead["row"]) == (3, {"n": 1})
@@ -180,9 +117,9 @@ def test_a_receiver_that_hangs_holds_up_neither_others_nor_the_end(
     alert(store, "slow", *range(10))
     alert(store, "fast", *range(10))
     targets = [
-        Receiver("slow", slow.url),
-        Receiver("fast", fast.url),
-        Receiver("away", "http://127.0.0.1:1/"),
+        Receiver("slow", slow.url, allow_private=True),
+        Receiver("fast", fast.url, allow_private=True),
+        Receiver("away", "http://127.0.0.1:1/", allow_private=True),
     ]
     with served(store, receivers=targets):
         until(lambda: len(fast.requests) == 10)
@@ -207,3 +144,59 @@ def test_where_alerts_go_is_checked_before_anything_starts(monkeypatch: pytest.M
         receivers(app)
     monkeypatch.setenv("FRAUD_SECRET", "hush")
     assert receivers(app) == [Receiver("fraud", "https://hooks.example/fraud", b"hush")]
+
+
+def test_one_incident_is_one_message_and_a_summary(store: ViewStore, hook: Callable[..., Hook]) -> None:
+    receiver = hook(lambda _: (200, {}))
+    pacing = Pacing(("n",), throttle=1.0)
+    alert(store, "fraud", 1)
+    alert(store, "fraud", 1)
+    alert(store, "fraud", 2)
+    alert(store, "fraud", 1)
+    with served(store, receivers=[Receiver("fraud", receiver.url, None, pacing, allow_private=True)]):
+        until(lambda: len(receiver.requests) == 3)
+        until(lambda: store.outbox.quiet_until("!fraud") is None)
+    first, second, summary = sorted(
+        (json.loads(body) for _, body, _ in receiver.requests), key=lambda each: each.get("held", 0)
+    )
+    assert {first["row"]["n"], second["row"]["n"]} == {1, 2}
+    assert first["group"] == first["row"]
+    assert "held" not in first
+    assert (summary["held"], summary["group"], summary["row"]) == (2, {"n": 1}, {"n": 1})
+    assert summary["id"] not in (first["id"], second["id"])
+    assert receiver.requests[2][2] - receiver.requests[0][2] > 0.8
+
+
+def test_a_summary_survives_a_restart(store: ViewStore, hook: Callable[..., Hook]) -> None:
+    receiver = hook(lambda _: (200, {}))
+    target = Receiver("fraud", receiver.url, None, Pacing(throttle=1.5), allow_private=True)
+    alert(store, "fraud", 1, 2, 3)
+    with served(store, receivers=[target]):
+        until(lambda: len(receiver.requests) == 1)
+    assert store.outbox.counts("!fraud") == (1, 0)
+    with served(store, receivers=[target]):
+        until(lambda: len(receiver.requests) == 2)
+    assert json.loads(receiver.requests[1][1])["held"] == 2
+
+
+def test_a_private_receiver_is_refused_at_the_start_or_when_it_is_connected_to(
+    store: ViewStore, hook: Callable[..., Hook]
+) -> None:
+    for url in ("http://127.0.0.1/x", "https://localhost/x", "http://[::1]/", "https://169.254.169.254/"):
+        with pytest.raises(SettingError, match="no public address: start with --allow-private-webhooks"):
+            check_url(url)
+        check_url(url, allow_private=True)
+    receiver = hook(lambda _: (200, {}))
+    alert(store, "fraud", 1)
+    with served(store, receivers=[Receiver("fraud", receiver.url)]):
+        until(lambda: store.outbox.counts("!fraud") == (0, 1))
+    [dead] = store.outbox.dead("!fraud")
+    assert "127.0.0.1 is at 127.0.0.1, which is no public address" in (dead.error or "")
+    assert receiver.requests == []
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "hush" not in repr(Receiver("fraud", "https://hooks.example/", b"hush"))
+    with pytest.raises(SettingError) as refused:
+        check_url("https://ann:hush@hooks.example/")
+    assert "hush" not in str(refused.value)

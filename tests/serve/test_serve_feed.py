@@ -148,11 +148,13 @@ def test_streams_end_with_the_server(store: ViewStore) -> None:
 
     def follow(url: str) -> None:
         with httpx.stream("GET", url, headers=STREAM, timeout=30, trust_env=False) as answer:
-            for _ in events(answer):
-                started.set()
+            stream = events(answer)
+            next(stream)
+            started.wait(10)
+            list(stream)
         ended.set()
 
-    started = threading.Event()
+    started = threading.Barrier(3)
     with served(store) as server:
         threads = [
             threading.Thread(target=follow, args=(f"{server.url}{path}",))
@@ -160,7 +162,7 @@ def test_streams_end_with_the_server(store: ViewStore) -> None:
         ]
         for thread in threads:
             thread.start()
-        assert started.wait(10)
+        started.wait(10)
         began = time.monotonic()
     for thread in threads:
         thread.join(5)

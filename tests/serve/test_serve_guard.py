@@ -68,6 +68,7 @@ def test_listening_beyond_this_machine_is_asked_for_by_name() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.0.0.53"):
         check_listen(host, insecure=False)
     for host in ("0.0.0.0", "::", "192.168.1.4", "db.example"):
-        with pytest.raises(SettingError, match="add --insecure-listen if that is what you want"):
+        with pytest.raises(SettingError, match=r"make tokens with .* or add --insecure-listen"):
             check_listen(host, insecure=False)
         check_listen(host, insecure=True)
+        check_listen(host, insecure=False, tokens=True)

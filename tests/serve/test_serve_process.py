@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -228,3 +229,51 @@ def test_the_page_draws_itself_and_moves(
             assert browser.problems == []
         finally:
             browser.close()
+
+
+def test_keys_are_written_once_though_the_server_is_killed(tmp_path: Path, broker: BrokerProcess) -> None:
+    """A client asks again until it is answered; the server is killed while it does, at different moments."""
+    name = "killed"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 1)])[name].result()
+    rng = random.Random(7)
+    answers: dict[int, str] = {}
+    n = 0
+    for _ in range(4):
+        process = ServeProcess(tmp_path, f"--broker=kafka://{broker.bootstrap}")
+        killer = threading.Timer(rng.uniform(0.01, 0.3), process.process.kill)
+        begun = n
+        try:
+            while True:
+                if n == begun + 2 and killer.ident is None:  # it has taken over, and works
+                    killer.start()
+                headers = {"Idempotency-Key": f"key-{n}"}
+                answer = process.client.post(f"/topics/{name}", json={"n": n}, headers=headers)
+                if answer.status_code == 200:
+                    answers[n] = answer.text
+                    n += 1
+        except httpx.TransportError:
+            pass
+        finally:
+            killer.cancel()
+            process.close()
+    process = ServeProcess(tmp_path, f"--broker=kafka://{broker.bootstrap}")
+    try:
+        # What was answered is answered alike; what was not is written now, or was.
+        for number in [*answers, n]:
+            headers = {"Idempotency-Key": f"key-{number}"}
+            answer = process.client.post(f"/topics/{name}", json={"n": number}, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert answer.text == answers.setdefault(number, answer.text)
+    finally:
+        process.stop()
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "counter", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(name, 0, 0)])
+    found = []
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        found.append(json.loads(message.value() or b"")["n"])
+    consumer.close()
+    assert found == sorted(answers)
+    assert len(found) >= 8

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from headwater.views import Change, ViewStore, open_store
+from headwater.testing.clock import ManualClock
+from headwater.views import Change, ViewDefinition, ViewStore, open_store
 
-from .serve_helpers import Served
+from .serve_helpers import Served, served
 
 
 def row(**columns: object) -> str:
@@ -144,3 +146,52 @@ def test_a_store_that_fails_is_not_the_clients_fault(server: Served, store: View
     store._file.close()  # type: ignore[attr-defined]
     assert server.client.get("/views/sales").status_code == 503
     assert server.client.get("/health").status_code == 503
+
+
+def test_a_view_as_it_was_and_what_a_row_was(tmp_path: Path) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    with open_store(f"sqlite:///{tmp_path}/past.db", clock=clock) as store, served(store) as server:
+        store.define(ViewDefinition("sales", ("country",), history_ms=60_000))
+        for epoch, changes in enumerate(([("DE", 1), ("FR", 1)], [("DE", 2)], [("DE", 3)])):
+            store.commit("q", epoch, "sales", [Change(key, row(n=n)) for key, n in changes])
+            clock.advance(1000)
+        then = "2023-11-14T22:13:21.500Z"
+        answer = server.get("/views/sales", at=then, limit="1")
+        assert (answer["rows"], answer["token"]) == ([{"key": "DE", "row": {"n": 2}}], None)
+        following = server.get(answer["next"])
+        assert (keys(following), following["next"]) == (["FR"], server.get(answer["next"])["next"])
+        assert server.get("/views/sales", at="2023-11-14T23:13:21.5+01:00", n="2")["rows"][0]["key"] == "DE"
+        assert server.get("/views/sales/DE", at=then) == {"key": "DE", "row": {"n": 2}}
+        assert server.get("/views/sales/DE?history") == {
+            "view": "sales",
+            "key": "DE",
+            "versions": [
+                {"since": "2023-11-14T22:13:22.000Z", "until": None, "row": {"n": 3}},
+                {"since": "2023-11-14T22:13:21.000Z", "until": "2023-11-14T22:13:22.000Z", "row": {"n": 2}},
+                {"since": "2023-11-14T22:13:20.000Z", "until": "2023-11-14T22:13:21.000Z", "row": {"n": 1}},
+            ],
+        }
+        for path, status, says in (
+            ("/views/sales?at=noon", 400, "is no time: write one like"),
+            ("/views/sales?at=2023-11-14T22:13:21", 400, "has no time zone"),
+            ("/views/sales?at=2023-11-14T22:00:00Z", 410, "begins at 2023-11-14T22:13:20.000Z"),
+            ("/views/sales/XX?at=2023-11-14T22:13:21Z", 404, "has no row with the key XX"),
+        ):
+            refused = server.client.get(path)
+            assert (refused.status_code, says in refused.json()["error"]) == (status, True), path
+
+
+def test_a_view_without_history_says_so(server: Served) -> None:
+    refused = server.client.get("/views/sales?at=2023-11-14T22:13:21Z")
+    assert (refused.status_code, "keeps no history" in refused.json()["error"]) == (410, True)
+
+
+def test_rows_whose_time_has_run_out_leave_while_somebody_follows(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with open_store(f"sqlite:///{tmp_path}/short.db", clock=clock) as store, served(store) as server:
+        store.define(ViewDefinition("sales", ("country",), ttl_ms=1000))
+        store.commit("q", 0, "sales", [Change("DE", row(n=1))])
+        token = server.get("/views/sales")["token"]
+        clock.advance(1000)
+        answer = server.get("/views/sales/changes", since=token, wait="20")
+        assert answer["changes"] == [{"key": "DE", "row": None}]

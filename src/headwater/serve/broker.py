@@ -14,13 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from headwater.core.errors import HeadwaterError
 from headwater.core.urls import KafkaUrl
 
-__all__ = ["Broker", "BrokerAway", "RecordTooLarge", "TopicRate", "UnknownTopic"]
+__all__ = ["Broker", "BrokerAway", "RecordTooLarge", "TopicRate", "UnknownTopic", "refusal"]
 
 _POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
@@ -95,8 +102,7 @@ class Broker:
 
     async def send(self, topic: str, records: Sequence[tuple[bytes | None, bytes]]) -> list[tuple[int, int]]:
         """Append records, and return their partitions and offsets once the broker has acknowledged them."""
-        if topic not in self.topics:
-            await asyncio.to_thread(self._find, topic)
+        await self.require(topic)
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in records]
         for future, (key, value) in zip(futures, records, strict=True):
@@ -106,13 +112,31 @@ class Broker:
             except BufferError:
                 future.set_exception(BrokerAway("too many records wait for the broker: try again"))
             except KafkaException as error:
-                future.set_exception(_refusal(error.args[0], topic))
+                future.set_exception(refusal(error.args[0], topic))
         results = await asyncio.gather(*futures, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         self.acknowledged += len(records)
         return [place for place in results if isinstance(place, tuple)]
+
+    async def require(self, topic: str) -> None:
+        """Refuse a topic that is not there."""
+        if topic not in self.topics:
+            await asyncio.to_thread(self._find, topic)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the offsets that a group has committed, by topic and partition."""
+        try:
+            asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+            found = asked[group].result(_ANSWER_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            raise BrokerAway(f"the broker at {self.url.bootstrap} does not answer: {error}") from None
+        return {
+            (place.topic, place.partition): place.offset
+            for place in found.topic_partitions
+            if place.error is None and place.offset >= 0
+        }
 
     def _find(self, topic: str) -> None:
         # All topics are asked for: asking for one would create it where the broker creates topics on demand.
@@ -170,14 +194,15 @@ def _report_to(loop: asyncio.AbstractEventLoop, future: asyncio.Future[tuple[int
         if future.done():
             return  # whoever asked is gone
         if error is not None:
-            future.set_exception(_refusal(error, message.topic() or ""))
+            future.set_exception(refusal(error, message.topic() or ""))
         else:
             future.set_result((message.partition() or 0, message.offset() or 0))
 
     return lambda error, message: loop.call_soon_threadsafe(tell, error, message)
 
 
-def _refusal(error: KafkaError, topic: str) -> HeadwaterError:
+def refusal(error: KafkaError, topic: str) -> HeadwaterError:
+    """Return what an error of a record means to whoever sent it."""
     match error.code():
         case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError.TOPIC_EXCEPTION:
             return UnknownTopic(f"there is no topic named {topic}")

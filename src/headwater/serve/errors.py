@@ -2,7 +2,7 @@
 
 HttpError                      any refusal that a handler raises
 views.UnknownView              404
-views.TokenGone                410
+views.TokenGone, HistoryGone   410
 views.ViewError                400 where a request does not fit, 503 where the store fails
 """
 
@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 
 from headwater.core.errors import HeadwaterError
-from headwater.views import TokenGone, UnknownView, ViewError
+from headwater.views import HistoryGone, TokenGone, UnknownView, ViewError
 
-__all__ = ["HttpError", "handlers"]
+__all__ = ["HttpError", "handlers", "refusal"]
 
 
 class HttpError(HeadwaterError):
@@ -28,17 +29,22 @@ class HttpError(HeadwaterError):
         self.headers = headers
 
 
-async def _answer(request: Request, error: Exception) -> Response:
+def refusal(error: Exception) -> Response:
+    """Return the answer that tells of an error."""
     match error:
         case HttpError():
             status, headers = error.status, error.headers
         case UnknownView():
             status, headers = 404, None
-        case TokenGone():
+        case TokenGone() | HistoryGone():
             status, headers = 410, None
         case _:
             status, headers = 503, None
     return JSONResponse({"error": str(error)}, status, headers)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return refusal(error)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -46,7 +52,17 @@ async def _no_route(request: Request, error: Exception) -> Response:
     text = (
         f"{request.method} is not served at {request.url.path}" if status == 405 else "there is nothing here"
     )
-    return JSONResponse({"error": text}, status, getattr(error, "headers", None))
+    headers = {"Allow": ", ".join(_allowed(request))} if status == 405 else None
+    return JSONResponse({"error": text}, status, headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Return the methods of every route at a path: Starlette tells those of the first."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
 
 
 handlers = {HttpError: _answer, ViewError: _answer, 404: _no_route, 405: _no_route}

@@ -17,14 +17,15 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
-from headwater.serve.alert_routes import Alerts
-from headwater.serve.feed import entry, until_failure
+from headwater.serve.alert_routes import counts
+from headwater.serve.entries import entry
 from headwater.serve.monitoring import Monitoring
 from headwater.serve.pipelines import lag, pipelines
-from headwater.views import Query, StoredChange, StoredRow
+from headwater.serve.streams import EventStream
+from headwater.views import OWN, Query, StoredChange, StoredRow
 
 if TYPE_CHECKING:
     from headwater.serve.site import Site
@@ -49,10 +50,7 @@ class Live:
 
     async def stream(self, request: Request) -> Response:
         """Answer with events for as long as somebody looks."""
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            until_failure(self._events()), media_type="text/event-stream", headers=headers
-        )
+        return EventStream(_encoded(self._events()))
 
     async def _events(self) -> AsyncIterator[str]:
         shown: dict[str, int] = {}
@@ -62,7 +60,7 @@ class Live:
                 state = await asyncio.to_thread(self._state)
                 yield f"event: state\ndata: {json.dumps(state, separators=(',', ':'))}\n\n"
             for view, token in (await asyncio.to_thread(self._site.store.tokens)).items():
-                if shown.get(view) != token:
+                if shown.get(view) != token and not view.startswith(OWN):
                     kind = "changes" if view in shown else "rows"
                     found = await asyncio.to_thread(self._newest, view, shown.get(view), token)
                     yield f"event: {kind}\ndata: {_rows(view, found)}\n\n"
@@ -98,9 +96,15 @@ class Live:
             "views": [
                 {"name": view.name, "key": view.key, "count": site.store.count(view.name)}
                 for view in site.store.definitions()
+                if not view.name.startswith(OWN)
             ],
-            "alerts": Alerts(site.store).counts(),
+            "alerts": counts(site.store),
         }
+
+
+async def _encoded(events: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async for text in events:
+        yield text.encode()
 
 
 def _rows(view: str, found: list[StoredRow] | list[StoredChange]) -> str:

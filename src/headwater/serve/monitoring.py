@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from headwater import __version__
 from headwater.core.exposition import CONTENT_TYPE, Page
-from headwater.serve.alert_routes import Alerts
+from headwater.serve.alert_routes import counts
 from headwater.serve.pipelines import lag, pipelines, watermark_seconds
 from headwater.views import ViewError
 
@@ -77,6 +77,7 @@ class Monitoring:
             [({"status": status}, count) for status, count in sorted(counters.answers.items())],
         )  # fmt: skip
         page.gauge("headwater_http_open_requests", "Requests and event streams that are open.", counters.open)
+        page.gauge("headwater_live_readers", "Readers of live feeds.", self._site.hub.count)
         if self._site.broker is not None:
             page.counter(
                 "headwater_ingested_records_total",
@@ -132,11 +133,11 @@ class Monitoring:
         )  # fmt: skip
 
     def _alerts(self, page: Page) -> None:
-        counts = Alerts(self._site.store).counts()
+        alerts = counts(self._site.store)
         for field, text in (("waiting", "Messages that wait to be sent."), ("dead", "Messages given up.")):
             page.family(
                 f"headwater_alert_{field}", "gauge", text,
-                [({"alert": alert["name"]}, int(str(alert[field]))) for alert in counts],
+                [({"alert": alert["name"]}, int(str(alert[field]))) for alert in alerts],
             )  # fmt: skip
         page.family(
             "headwater_alert_sent_total", "counter", "Messages that arrived.",
@@ -145,4 +146,11 @@ class Monitoring:
         page.family(
             "headwater_alert_failures_total", "counter", "Tries that failed.",
             [({"alert": sender.receiver.name}, sender.failures) for sender in self._site.senders],
+        )  # fmt: skip
+        page.family(
+            "headwater_hook_messages_total", "counter", "Messages posted to a webhook, by what became of them.",
+            [
+                ({"hook": hook, "outcome": outcome}, count)
+                for (hook, outcome), count in sorted(self._site.hooks.messages.items())
+            ],
         )  # fmt: skip

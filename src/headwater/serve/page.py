@@ -12,6 +12,7 @@ __all__ = ["Page"]
 
 _FILES = {
     "/": ("index.html", "text/html"),
+    "/headwater.js": ("headwater.js", "text/javascript"),
     "/page/style.css": ("style.css", "text/css"),
     "/page/main.js": ("main.js", "text/javascript"),
     "/page/state.js": ("state.js", "text/javascript"),

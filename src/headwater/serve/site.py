@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.app import App
+from headwater.core.errors import HeadwaterError
+from headwater.serve.access import Access
 from headwater.serve.alert_routes import Alerts
-from headwater.serve.alerts import AlertSender, Receiver
+from headwater.serve.alerts import AlertSender
 from headwater.serve.broker import Broker
+from headwater.serve.channels import Receiver
 from headwater.serve.errors import handlers
+from headwater.serve.event_routes import Events
+from headwater.serve.event_stores import EventStores
 from headwater.serve.guard import Guard
+from headwater.serve.hooks import Hooks
+from headwater.serve.hub import Hub
+from headwater.serve.index_routes import Indexes
 from headwater.serve.ingest import Ingest
 from headwater.serve.live import Live
 from headwater.serve.monitoring import Monitoring
+from headwater.serve.openapi import OpenApi
 from headwater.serve.page import Page
+from headwater.serve.progress import Progress
+from headwater.serve.session import Session
 from headwater.serve.views import Views
 from headwater.serve.watch import Watch
 from headwater.views import ViewStore
 
 __all__ = ["Counters", "Site"]
+
+logger = logging.getLogger(__name__)
+
+_EXPIRE_SECONDS = 1.0
 
 
 @dataclass
@@ -47,31 +64,46 @@ class Site:
         broker: Broker | None = None,
         app: App | None = None,
         receivers: Sequence[Receiver] = (),
+        hook_secrets: Mapping[str, bytes] | None = None,
         names: Sequence[str] = (),
+        access: Access | None = None,
+        events: EventStores | None = None,
+        derived: Path = Path("headwater-data/derived"),
     ) -> None:
         self.store = store
         self.broker = broker
         self.app = app
         self.counters = Counters()
         self.watch = Watch(store)
+        self.hub = Hub(store, self.watch)
+        self._ingest = Ingest(broker, app)
         self.senders = [AlertSender(receiver, store, self.watch) for receiver in receivers]
+        self.hooks = Hooks(broker, self._ingest.once, app, hook_secrets or {})
+        self.access = access or Access()
         self._names = names
+        self._events = events
+        self._indexes = Indexes(app, derived)
 
     def asgi(self) -> Starlette:
         """Return the application for a server to run."""
         routes = [
+            # Those that are asked most come first: routes are tried in turn.
+            *Views(self.store, self.watch, self.hub, Progress(self.store, self.broker)).routes(),
             *Page().routes(),
+            *Session(self.access).routes(),
             *Live(self).routes(),
-            *Views(self.store, self.watch).routes(),
-            *Ingest(self.broker, self.app).routes(),
-            *Alerts(self.store, self.senders).routes(),
+            *self._ingest.routes(),
+            *self.hooks.routes(),
+            *Alerts(self.store, self.watch, self.senders).routes(),
+            *(Events(self._events).routes() if self._events is not None else ()),
+            *self._indexes.routes(),
             *Monitoring(self).routes(),
         ]
         return Starlette(
-            routes=routes,
+            routes=[*routes, *OpenApi(routes).routes()],
             middleware=[
                 Middleware(_Counting, counters=self.counters),
-                Middleware(Guard, names=self._names),
+                Middleware(Guard, names=self._names, access=self.access),
             ],
             exception_handlers=handlers,
             lifespan=self._lifespan,
@@ -84,6 +116,7 @@ class Site:
         tasks = [
             asyncio.create_task(sender.run(), name=f"alert {sender.receiver.name}") for sender in self.senders
         ]
+        tasks.append(asyncio.create_task(self._expire(), name="expire"))
         try:
             yield
         finally:
@@ -91,8 +124,20 @@ class Site:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._events is not None:
+                await asyncio.to_thread(self._events.close)
+            await asyncio.to_thread(self._ingest.close)
             if self.broker is not None:
                 await self.broker.close()
+
+    async def _expire(self) -> None:
+        """Let rows go whose time has run out, also while nothing is committed."""
+        while True:
+            await asyncio.sleep(_EXPIRE_SECONDS)
+            try:
+                await asyncio.to_thread(self.store.expire)
+            except HeadwaterError as error:
+                logger.warning("rows whose time has run out are still there: %s", error)
 
 
 class _Counting:

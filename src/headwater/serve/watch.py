@@ -64,23 +64,23 @@ class Watch:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _refresh(self) -> None:
-        version = self._store.version()
+        version = await asyncio.to_thread(self._store.version)
         if version == self._version:
             return
-        self.tokens = await asyncio.to_thread(self._store.tokens)
+        tokens = await asyncio.to_thread(self._store.tokens)
+        before, self.tokens = self.tokens, tokens
         # The version was read before the tokens: what is committed in between is seen next time.
         self._version = version
+        # Whoever sees the change first tells the others: to them it is no change any more.
+        self._wake([view for view in self._waiting if tokens.get(view) != before.get(view)])
 
     async def _poll(self) -> None:
         while self._waiting:
             await asyncio.sleep(_POLL_SECONDS)
-            before = self.tokens
             try:
                 await self._refresh()
             except HeadwaterError:
                 self._wake(list(self._waiting))  # whoever reads next meets the error, and can tell it
-                continue
-            self._wake([view for view in self._waiting if self.tokens.get(view) != before.get(view)])
         self._task = None
 
     def _wake(self, views: list[str]) -> None:

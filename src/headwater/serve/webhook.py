@@ -2,26 +2,29 @@
 
 A receiver may hang, answer drop by drop or answer without end; the time for all of it is bounded, and
 nothing behind the head is read. Redirects are answers like any other: a signed message goes only where the
-application says.
+application says, and only to an address that was checked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import ssl
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import h11
 
 from headwater.core.errors import HeadwaterError, SettingError
+from headwater.serve.addresses import PrivateAddress, Resolver, addresses_of, is_public, resolve
 
-__all__ = ["Answer", "WebhookError", "check_url", "post", "sign"]
+__all__ = ["Answer", "WebhookError", "check_url", "post", "retry_after"]
 
 _MAX_HEAD_BYTES = 64 * 1024
+_MAX_ADDRESSES = 4
 
 
 class WebhookError(HeadwaterError):
@@ -36,61 +39,92 @@ class Answer(NamedTuple):
     location: str | None
 
 
-def sign(secret: bytes, body: bytes, at: int) -> str:
-    """Return the signature header of a body: an HMAC-SHA256 over the time, a dot and the body.
-
-    >>> sign(b"secret", b"{}", 1700000000)[:20]
-    't=1700000000,v1=b856'
-    """
-    digest = hmac.new(secret, f"{at}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={at},v1={digest}"
-
-
-def check_url(url: str) -> None:
-    """Refuse an address that cannot be sent to."""
+def check_url(url: str, *, allow_private: bool = False) -> None:
+    """Refuse an address that cannot be sent to; one that is a name is checked when it is connected to."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+    if "@" in parts.netloc:
+        raise SettingError("an address to send alerts to has no user and password: sign with secret_env")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingError(f"{url} is no address to send alerts to: write https://HOST/PATH")
+    is_name = not parts.hostname.replace(".", "").isdigit() and ":" not in parts.hostname
+    private = parts.hostname == "localhost" if is_name else not is_public(parts.hostname)
+    if private and not allow_private:
+        raise SettingError(
+            f"{url} is no public address: start with --allow-private-webhooks to send alerts there"
+        )
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str], *, seconds: float) -> Answer:
+async def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    seconds: float,
+    allow_private: bool = False,
+    resolver: Resolver = resolve,
+) -> Answer:
     """Send a body, and return the answer's head, or raise `WebhookError`."""
+    parts = urlsplit(url)
     try:
         async with asyncio.timeout(seconds):
-            return await _exchange(url, body, headers)
+            reader, writer = await _connect(parts, allow_private, resolver)
+            try:
+                return await _exchange(parts, body, headers, reader, writer)
+            finally:
+                # Not close: that would wait for a receiver that does not say goodbye.
+                writer.transport.abort()
     except TimeoutError:
         raise WebhookError(f"no answer within {seconds:g} s") from None
-    except (OSError, ssl.SSLError) as error:
-        raise WebhookError(f"cannot reach {urlsplit(url).netloc}: {error.strerror or error}") from error
+    except PrivateAddress as error:
+        raise WebhookError(str(error)) from None
+    except (OSError, ssl.SSLError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WebhookError(f"cannot reach {parts.netloc}: {reason}") from error
     except h11.ProtocolError as error:
         raise WebhookError(f"the answer is no HTTP: {error}") from error
 
 
-async def _exchange(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    reader, writer = await asyncio.open_connection(
-        parts.hostname,
-        parts.port or (443 if secure else 80),
-        ssl=ssl.create_default_context() if secure else None,
-    )
-    try:
-        connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        fields = {
-            "Host": parts.netloc,
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            "Connection": "close",
-            **headers,
-        }
-        request = h11.Request(method="POST", target=target, headers=list(fields.items()))
-        for event in (request, h11.Data(data=body), h11.EndOfMessage()):
-            writer.write(connection.send(event) or b"")
-        await writer.drain()
-        return await _head(connection, reader)
-    finally:
-        writer.close()
+async def _connect(
+    parts: SplitResult, allow_private: bool, resolver: Resolver
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to an address of the host that was checked, under the name of the host."""
+    host, secure = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    found = await addresses_of(host, port, allow_private=allow_private, resolver=resolver)
+    error: OSError = OSError(f"{host} has no address")
+    for address in found[:_MAX_ADDRESSES]:
+        try:
+            return await asyncio.open_connection(
+                address, port, ssl=_tls() if secure else None, server_hostname=host if secure else None
+            )
+        except ssl.SSLError:
+            raise
+        except OSError as failed:
+            error = failed
+    raise error
+
+
+async def _exchange(
+    parts: SplitResult,
+    body: bytes,
+    headers: Mapping[str, str],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> Answer:
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    fields = {
+        "Host": parts.netloc,
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **headers,
+    }
+    request = h11.Request(method="POST", target=target, headers=list(fields.items()))
+    for event in (request, h11.Data(data=body), h11.EndOfMessage()):
+        writer.write(connection.send(event) or b"")
+    await writer.drain()
+    return await _head(connection, reader)
 
 
 async def _head(connection: h11.Connection, reader: asyncio.StreamReader) -> Answer:
@@ -100,11 +134,26 @@ async def _head(connection: h11.Connection, reader: asyncio.StreamReader) -> Ans
             connection.receive_data(await reader.read(8192))
         elif isinstance(event, h11.Response):
             fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-            after = fields.get("retry-after", "")
-            return Answer(
-                event.status_code,
-                float(after) if after.isascii() and after.isdigit() else None,
-                fields.get("location"),
-            )
+            after = retry_after(fields.get("retry-after", ""), time.time())
+            return Answer(event.status_code, after, fields.get("location"))
         elif not isinstance(event, h11.InformationalResponse):
             raise WebhookError("the connection was closed without an answer")
+
+
+def retry_after(text: str, now: float) -> float | None:
+    """Return how many seconds to wait: the header holds them, or a date.
+
+    >>> retry_after("120", 0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 50.0), retry_after("soon", 0)
+    (120.0, 10.0, None)
+    """
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()

@@ -1,5 +1,6 @@
 // The page: one event stream in, and everything on the screen drawn from it.
 
+import { session, signIn } from "/headwater.js";
 import { label, showHealth, showPipelines, showSummary, showTopics } from "./state.js";
 import { View } from "./view.js";
 
@@ -46,11 +47,31 @@ function draw() {
   if (!document.hidden) for (const each of views.values()) each.draw();
 }
 
-const stream = new EventSource("/live");
-const on = (name, handle) => stream.addEventListener(name, (event) => { heard = Date.now(); handle(JSON.parse(event.data)); });
-on("state", (data) => { state = data; show(); draw(); });
-on("rows", (data) => { const each = view(data.view); each.rows.clear(); each.update(data.rows, { fresh: true }); draw(); });
-on("changes", (data) => { view(data.view).update(data.rows, { fresh: false }); draw(); });
+function follow() {
+  const stream = new EventSource("/live");
+  const on = (name, handle) => stream.addEventListener(name, (event) => { heard = Date.now(); handle(JSON.parse(event.data)); });
+  on("state", (data) => { state = data; show(); draw(); });
+  on("rows", (data) => { const each = view(data.view); each.rows.clear(); each.update(data.rows, { fresh: true }); draw(); });
+  on("changes", (data) => { view(data.view).update(data.rows, { fresh: false }); draw(); });
+}
+
+const form = document.getElementById("sign-in");
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const field = form.querySelector("input");
+  try {
+    await signIn(field.value.trim());
+    form.hidden = true;
+    follow();
+  } catch (error) {
+    form.querySelector("span").textContent = error.message;
+  }
+  field.value = "";
+});
+
+const { required, roles } = await session();
+if (required && !roles.includes("read")) form.hidden = false;
+else follow();
 
 setInterval(() => {
   const away = heard ? Math.round((Date.now() - heard) / 1000) : 0;

@@ -1,0 +1,73 @@
+"""`/indexes`: the search indexes of derived stores, searched."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headwater.app import App, Index
+from headwater.derived.errors import DerivedError
+from headwater.derived.search import MAX_HITS, BadQuery, Search
+from headwater.serve.errors import HttpError
+
+__all__ = ["Indexes"]
+
+_MOST_OFFSET = 100_000
+
+
+class Indexes:
+    """The handlers of `/indexes`."""
+
+    def __init__(self, app: App | None, directory: Path) -> None:
+        declared = app.derived() if app is not None else []
+        self._definitions = {each.name: each for each in declared if isinstance(each, Index)}
+        self._directory = directory
+        self._opened: dict[str, Search] = {}
+
+    def routes(self) -> list[Route]:
+        """Return what is served."""
+        return [Route("/indexes", self.list), Route("/indexes/{name}", self.search)]
+
+    async def list(self, request: Request) -> Response:
+        """Answer with the indexes."""
+        found = [
+            {"index": each.name, "of": each.of, "text": [*each.text]} for each in self._definitions.values()
+        ]
+        return JSONResponse({"indexes": found})
+
+    async def search(self, request: Request) -> Response:
+        """Answer with the rows that `q` finds, best first."""
+        name: str = request.path_params["name"]
+        if name not in self._definitions:
+            known = ", ".join(sorted(self._definitions)) or "none"
+            raise HttpError(404, f"there is no index {name} here; there are {known}")
+        query = request.query_params.get("q", "")
+        limit, offset = _count(request, "limit", 10, MAX_HITS), _count(request, "offset", 0, _MOST_OFFSET)
+        try:
+            return JSONResponse(await asyncio.to_thread(self._search, name, query, limit, offset))
+        except BadQuery as error:
+            raise HttpError(400, str(error)) from None
+        except DerivedError as error:
+            raise HttpError(503, str(error), {"Retry-After": "1"}) from None
+
+    def _search(self, name: str, query: str, limit: int, offset: int) -> dict[str, Any]:
+        search = self._opened.get(name)
+        if search is None:
+            search = self._opened.setdefault(name, Search(self._directory / name))
+        found = search.find(query, limit=limit, offset=offset)
+        hits = [{"key": hit.key, "score": hit.score, "row": hit.row} for hit in found.hits]
+        return {"index": name, "total": found.total, "hits": hits}
+
+
+def _count(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
+        raise HttpError(400, f"{name}={text} does not fit: it is one number from 0 to {most}")
+    return int(text)
