@@ -22,25 +22,33 @@ def test_help_lists_every_command() -> None:
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.output.partition("Commands:\n")[2].splitlines()]
     assert listed == [
+        "alerts",
         "bindings",
         "broker",
+        "cache",
+        "capture",
         "check",
         "consume",
         "dead",
         "demo",
+        "derived",
         "doctor",
+        "events",
         "exchanges",
         "groups",
+        "index",
         "produce",
         "queues",
         "run",
         "serve",
         "settings",
+        "tokens",
         "topics",
         "transactions",
         "up",
         "users",
         "vhosts",
+        "views",
     ]
 
 

@@ -19,7 +19,7 @@ from headwater.testing.process import terminate
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
-VIEWS = ("revenue", "click_rate", "payments_due", "spot_checks", "temperatures")
+VIEWS = ("revenue", "click_rate", "payments_due", "demand", "spot_checks", "temperatures")
 
 
 def rows(page: str, view: str) -> list[Any]:

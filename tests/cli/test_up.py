@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -30,6 +31,14 @@ app.topic("orders", "order_id string, country string, amount double", key="order
 @app.view(key="country")
 def revenue(orders):
     return orders.groupBy("country").agg(F.sum("amount").alias("revenue"))
+
+
+app.table("customers", key="id", source="sqlite:///shop.db#people", partitions=1)
+
+
+@app.view(key="id", mode="changes")
+def names(customers):
+    return customers.changes.select("id", "name", "_deleted")
 """
 
 
@@ -40,6 +49,9 @@ class Up:
         self.directory = directory
         self.app = directory / "shop.py"
         self.app.write_text(APP)
+        self.sql(
+            "CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)", "INSERT INTO people VALUES (1, 'Ann')"
+        )
         self.http, self.kafka, self.amqp = free_port(), free_port(), free_port()
         self.process: subprocess.Popen[str] | None = None
 
@@ -77,11 +89,20 @@ class Up:
         answer = httpx.post(f"http://127.0.0.1:{self.http}/topics/orders", json=list(orders), timeout=30)
         assert answer.is_success, answer.text
 
-    def await_revenue(self, country: str, revenue: float, seconds: float = 90) -> None:
+    def sql(self, *statements: str) -> None:
+        """Write to the database whose table is captured."""
+        database = sqlite3.connect(self.directory / "shop.db", isolation_level=None)
+        for statement in statements:
+            database.execute(statement)
+        database.close()
+
+    def await_row(self, view: str, key: str, value: object, seconds: float = 90) -> None:
+        """Return once a row of a view has a value in the column that the view is about."""
+        column = {"revenue": "revenue", "names": "name"}[view]
         deadline = time.monotonic() + seconds
         while True:
-            answer = httpx.get(f"http://127.0.0.1:{self.http}/views/revenue/{country}", timeout=30)
-            if answer.status_code == 200 and revenue == _find(answer.json(), "revenue"):
+            answer = httpx.get(f"http://127.0.0.1:{self.http}/views/{view}/{key}", timeout=30)
+            if answer.status_code == 200 and value == _find(answer.json(), column):
                 return
             assert time.monotonic() < deadline, f"{answer.text}\n{self.log()}"
             time.sleep(0.1)
@@ -133,7 +154,8 @@ def test_records_in_rows_out_and_on_from_there(up: Up) -> None:
     up.post(
         {"order_id": "1", "country": "NL", "amount": 10.0}, {"order_id": "2", "country": "NL", "amount": 5.0}
     )
-    up.await_revenue("NL", 15.0)
+    up.await_row("revenue", "NL", 15.0)
+    up.await_row("names", "1", "Ann")
 
     family = up.family()
     assert len(family) > 4
@@ -143,9 +165,11 @@ def test_records_in_rows_out_and_on_from_there(up: Up) -> None:
     _await_gone(family, 5)
     assert "Traceback" not in up.log()
 
+    up.sql("UPDATE people SET name = 'Amy'")
     up.start()
     up.post({"order_id": "3", "country": "NL", "amount": 1.0})
-    up.await_revenue("NL", 16.0)
+    up.await_row("revenue", "NL", 16.0)
+    up.await_row("names", "1", "Amy")
     family = up.family()
     up.end(signal.SIGKILL)
     _await_gone(family, 15)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.cli.stack import StackOptions, _broker, check
+from headwater.cli.stack import StackOptions, _broker, _capture, _derived, _has_derived, _has_sources, check
 from headwater.core.errors import HeadwaterError
 from headwater.testing.process import free_port
 
@@ -31,3 +32,29 @@ def test_a_taken_port_says_how_to_do_without(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(HeadwaterError, match=f"127.0.0.1:{port} cannot be listened on.*--amqp none"):
             check(options(tmp_path, amqp=("127.0.0.1", port)))
+
+
+def test_tables_with_a_source_are_captured(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    text = (
+        "from headwater import App\napp = App('shop')\n"
+        "app.table('users', 'id bigint', key='id'{})\n"
+        "@app.view(key='id')\ndef known(users):\n    return users\n"
+    )
+    app.write_text(text.format(""))
+    assert not _has_sources(app)
+    app.write_text(text.format(", source='sqlite:///shop.db#users'"))
+    assert _has_sources(app)
+    role = _capture(replace(options(tmp_path), app=app))
+    assert role.command[-4:-1] == ["capture", "run", str(app)]
+
+
+def test_stores_of_tables_are_kept_in_step(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    declared = 'from headwater import App\napp = App("shop")\napp.table("users", "id bigint", key="id")\n'
+    app.write_text(declared)
+    assert not _has_derived(app)
+    app.write_text(declared + 'app.cache("profiles", of="users")\n')
+    assert _has_derived(app)
+    role = _derived(replace(options(tmp_path), app=app))
+    assert role.command[-5:-2] == ["derived", "run", str(app)]

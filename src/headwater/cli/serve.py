@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from headwater.cli.options import Address
-from headwater.cli.shared_options import insecure_listen_option, log_format_option, log_level_option
+from headwater.cli.shared_options import (
+    events_option,
+    insecure_listen_option,
+    log_format_option,
+    log_level_option,
+    private_webhooks_option,
+)
 
 
 @click.command("serve")
@@ -17,9 +23,11 @@ from headwater.cli.shared_options import insecure_listen_option, log_format_opti
 @click.option(
     "--views",
     default="sqlite:///headwater-data/views.db",
+    envvar="HEADWATER_VIEWS",
     show_default=True,
+    show_envvar=True,
     metavar="URL",
-    help="The store of the views; it is made where it is missing.",
+    help="Where views are kept: sqlite:///PATH, postgresql://… or redis://…; it is made where it is missing.",
 )
 @click.option(
     "--broker",
@@ -42,6 +50,32 @@ from headwater.cli.shared_options import insecure_listen_option, log_format_opti
     metavar="NAME",
     help="A host name that this server goes by, besides localhost and addresses; may be given several times.",
 )
+@click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="headwater-data/tokens",
+    show_default=True,
+    metavar="FILE",
+    help="The file of tokens, which `headwater tokens` makes: once it holds one, nobody is let in without.",
+)
+@events_option
+@click.option(
+    "--events-data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="headwater-data/events",
+    show_default=True,
+    metavar="DIR",
+    help="The directory of the event stores' indexes.",
+)
+@click.option(
+    "--derived",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="headwater-data/derived",
+    show_default=True,
+    metavar="DIR",
+    help="The directory of the search indexes that APP declares.",
+)
+@private_webhooks_option
 @log_format_option
 @log_level_option
 @click.pass_context
@@ -53,12 +87,18 @@ def serve_command(
     http: tuple[str, int],
     insecure_listen: bool,
     names: tuple[str, ...],
+    tokens: Path,
+    events: tuple[str, ...],
+    events_data: Path,
+    derived: Path,
+    allow_private_webhooks: bool,
     log_format: str,
     log_level: str,
 ) -> None:
     """Serve views, feeds and the page until SIGTERM or Ctrl-C.
 
-    With APP, posted records are checked against its topics' schemas, and its alerts are sent. Prints one line
+    With APP, posted records are checked against its topics' schemas, its webhooks are answered, and its alerts
+    are sent. Prints one line
     that starts with "ready" once it answers.
     """
     from headwater.cli.extras import needs
@@ -76,5 +116,10 @@ def serve_command(
         broker=KafkaUrl.parse(broker) if broker else None,
         insecure_listen=insecure_listen,
         names=names,
+        tokens=tokens,
+        events=events,
+        events_data=events_data,
+        derived=derived,
+        allow_private_webhooks=allow_private_webhooks,
     )
     ctx.exit(run_server(options))

@@ -39,7 +39,9 @@ def views_option(command: C) -> C:
     return click.option(
         "--views",
         metavar="URL",
-        help="Where views are kept.  [default: sqlite:///DIR/views.db]",
+        envvar="HEADWATER_VIEWS",
+        show_envvar=True,
+        help="Where views are kept: sqlite:///PATH, postgresql://… or redis://…  [default: sqlite:///DIR/views.db]",
     )(command)
 
 
@@ -71,6 +73,27 @@ def insecure_listen_option(command: C) -> C:
         "--insecure-listen",
         is_flag=True,
         help="Listen beyond this machine though nobody has to authenticate.",
+    )(command)
+
+
+def events_option(command: C) -> C:
+    """Give a command the option `--events`; it gets a tuple of names."""
+    return click.option(
+        "--events",
+        multiple=True,
+        metavar="STORE",
+        help="Serve this event store, which is made where it is missing; may be given several times.",
+    )(command)
+
+
+def private_webhooks_option(command: C) -> C:
+    """Give a command the option `--allow-private-webhooks`."""
+    return click.option(
+        "--allow-private-webhooks",
+        is_flag=True,
+        envvar="HEADWATER_ALLOW_PRIVATE_WEBHOOKS",
+        show_envvar=True,
+        help="Let alerts be sent to private, loopback and link-local addresses too.",
     )(command)
 
 

@@ -19,7 +19,14 @@ from headwater.core.errors import HeadwaterError
 
 __all__ = ["StackOptions", "check", "run_stack"]
 
-_COLOURS = {"broker": "blue", "run": "magenta", "serve": "green", "up": "yellow"}
+_COLOURS = {
+    "broker": "blue",
+    "capture": "cyan",
+    "derived": "bright_cyan",
+    "run": "magenta",
+    "serve": "green",
+    "up": "yellow",
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class StackOptions:
     http: tuple[str, int]
     amqp: tuple[str, int] | None = None
     """Where the broker serves queues; nowhere without it."""
+    views: str | None = None
+    """The address of the views; by default a file in the data directory."""
+    events: Sequence[str] = ()
+    """The event stores that are served."""
+    allow_private_webhooks: bool = False
     master: str = "local[*]"
     log_level: str = "info"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +52,11 @@ class StackOptions:
     """Roles that are started with those that need the broker."""
     seconds: float | None = None
     """How long to run once everything is ready; without it, until a signal."""
+
+    @property
+    def views_url(self) -> str:
+        """The address of the views."""
+        return self.views or f"sqlite:///{self.data / 'views.db'}"
 
     @property
     def broker(self) -> str:
@@ -56,12 +73,12 @@ def check(options: StackOptions) -> None:
     """Refuse what cannot work, before anything is started."""
     needs("starlette", extra="serve")
     if options.app is not None:
-        needs("pyspark", extra="spark")
-        from headwater.app import load
-        from headwater.pipeline.session import java_version
+        _has_sources(options.app)
+        if _has_functions(options.app):
+            needs("pyspark", extra="spark")
+            from headwater.pipeline.session import java_version
 
-        load(options.app)
-        java_version()
+            java_version()
     for name, address in (("--kafka", options.kafka), ("--amqp", options.amqp), ("--http", options.http)):
         if address is not None:
             _refuse_if_taken(name, address)
@@ -113,7 +130,12 @@ async def _start(supervisor: Supervisor, options: StackOptions) -> None:
     await supervisor.start(_broker(options))
     roles = [*options.others, _serve(options)]
     if options.app is not None:
-        roles.append(_run(options))
+        if _has_sources(options.app):
+            roles.append(_capture(options))
+        if _has_derived(options.app):
+            roles.append(_derived(options))
+        if _has_functions(options.app):
+            roles.append(_run(options))
     await supervisor.start(*roles)
     places = f"Kafka at {format_address(options.kafka)}"
     if options.amqp is not None:
@@ -132,15 +154,51 @@ def _broker(options: StackOptions) -> Role:
 
 def _serve(options: StackOptions) -> Role:
     command = [*_headwater("serve"), *([str(options.app)] if options.app is not None else [])]
-    command += [f"--views=sqlite:///{options.data / 'views.db'}", f"--broker={options.broker}"]
-    return Role("serve", [*command, f"--http={format_address(options.http)}"], stop_seconds=3.0)
+    command += [f"--broker={options.broker}", f"--http={format_address(options.http)}"]
+    command += [f"--events={name}" for name in options.events]
+    command += [f"--events-data={options.data / 'events'}", f"--tokens={options.data / 'tokens'}"]
+    command += [f"--derived={options.data / 'derived'}"]
+    command += ["--allow-private-webhooks"] if options.allow_private_webhooks else []
+    return Role("serve", command, stop_seconds=3.0, environment={"HEADWATER_VIEWS": options.views_url})
+
+
+def _has_sources(app: Path) -> bool:
+    """Tell whether tables of an application come from databases; refuse an application that cannot run."""
+    from headwater.app import load
+    from headwater.capture.captures import captures_of_app
+
+    return bool(captures_of_app(load(app)))
+
+
+def _capture(options: StackOptions) -> Role:
+    command = [*_headwater("capture"), "run", str(options.app), f"--broker={options.broker}"]
+    return Role("capture", command, stop_seconds=5.0)
+
+
+def _has_functions(app: Path) -> bool:
+    """Tell whether an application has anything for Spark to run."""
+    from headwater.app import load
+
+    return bool(load(app).ordered())
+
+
+def _has_derived(app: Path) -> bool:
+    """Tell whether an application declares indexes, caches or warehouses."""
+    from headwater.app import load
+
+    return bool(load(app).derived())
+
+
+def _derived(options: StackOptions) -> Role:
+    command = [*_headwater("derived"), "run", str(options.app), f"--broker={options.broker}"]
+    return Role("derived", [*command, f"--data={options.data}"], stop_seconds=5.0)
 
 
 def _run(options: StackOptions) -> Role:
     command = [*_headwater("run"), str(options.app), f"--data={options.data}", f"--broker={options.broker}"]
     command += [f"--master={options.master}", f"--log-level={options.log_level}"]
     command += [f"--config={name}={value}" for name, value in options.spark_settings.items()]
-    return Role("run", command, stop_seconds=6.0)
+    return Role("run", command, stop_seconds=6.0, environment={"HEADWATER_VIEWS": options.views_url})
 
 
 def _headwater(command: str) -> list[str]:
@@ -149,4 +207,4 @@ def _headwater(command: str) -> list[str]:
 
 def _log(role: str, line: str) -> None:
     """Write a line of a role to stderr, in colours on a terminal."""
-    click.echo(click.style(f"{role:<6} │ ", fg=_COLOURS.get(role, "cyan")) + line, err=True)
+    click.echo(click.style(f"{role:<7} │ ", fg=_COLOURS.get(role, "white")) + line, err=True)

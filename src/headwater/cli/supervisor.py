@@ -11,9 +11,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headwater.core.errors import HeadwaterError
 
@@ -39,6 +39,8 @@ class Role:
     name: str
     command: Sequence[str]
     stop_seconds: float = 5.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What it finds beside our own: secrets are not for the command line, which everybody can read."""
 
 
 class _Process:
@@ -60,6 +62,7 @@ class _Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            env=os.environ | self.role.environment,
         )
         self._output = asyncio.create_task(self._follow(self.process))
 

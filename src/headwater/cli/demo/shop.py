@@ -1,8 +1,10 @@
 """A shop, followed live: the application that `headwater demo` runs."""
 
+import os
+
 from pyspark.sql import functions as F
 
-from headwater import App, corrected_time, hopping, join_within, tumbling
+from headwater import App, corrected_time, hopping, join_within, lookup, tumbling
 
 app = App("shop")
 
@@ -17,6 +19,8 @@ app.topic("payments", "order_id string, paid_at timestamp",
 app.topic("readings", "sensor string, room string, celsius double, occurred timestamp, sent timestamp, "
           "received timestamp",
           key="sensor", event_time="received", lateness="5 seconds", idle="5 seconds")  # fmt: skip
+app.table("products", "terms string, price double",
+          key="terms", source=f"sqlite:///{os.environ.get('SHOP_DATABASE', 'shop.db')}#products")  # fmt: skip
 
 
 @app.view(key=["window", "country"])
@@ -58,6 +62,14 @@ def payments_due(order_status):
     """What was ordered, paid and unpaid."""
     return order_status.groupBy("status").agg(
         F.count("*").alias("orders"), F.round(F.sum("amount"), 2).alias("amount")
+    )
+
+
+@app.view(key=["terms", "price"])
+def demand(searches, products):
+    """How often something was searched for at which price, as the shop's database has it at that moment."""
+    return (
+        lookup(searches, products, on="terms").groupBy("terms", "price").agg(F.count("*").alias("searches"))
     )
 
 

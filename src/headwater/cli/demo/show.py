@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.cli.demo.catalogue import Catalogue
 from headwater.cli.options import format_address
 from headwater.cli.stack import StackOptions, check, run_stack
 from headwater.cli.supervisor import Role
@@ -31,7 +33,12 @@ class DemoOptions:
 async def run_demo(options: DemoOptions) -> int:
     """Run the demo until its time is up, or a signal."""
     kafka = ("127.0.0.1", _free_port(0))
-    command = [sys.executable, "-m", "headwater.cli.demo.generator", format_address(kafka), str(options.rate)]
+    database = options.data.resolve() / "shop.db"
+    options.data.mkdir(parents=True, exist_ok=True)
+    Catalogue(database).make()
+    os.environ["SHOP_DATABASE"] = str(database)
+    program = "headwater.cli.demo.generator"
+    command = [sys.executable, "-m", program, format_address(kafka), str(options.rate), str(database)]
     stack = StackOptions(
         app=APP,
         data=options.data,
