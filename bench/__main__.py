@@ -46,6 +46,11 @@ FIGURES = [figure for scenario in SCENARIOS for figure in scenario.figures]
     help="Let Kafka start 10,000 partitions too, which takes long.",
 )
 @click.option(
+    "--with-flink",
+    is_flag=True,
+    help="Let Flink look for the pattern too; its first time fetches 300 MB.",
+)
+@click.option(
     "--directory",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where the brokers keep their data, about 25 GB; the system's temporary directory unless given.",
@@ -63,6 +68,7 @@ def main(
     ours_only: bool,
     peer_only: bool,
     with_kafka_many_partitions: bool,
+    with_flink: bool,
     directory: Path | None,
     file: Path | None,
 ) -> None:
@@ -76,7 +82,11 @@ def main(
     ours, peers = frozenset({HEADWATER}), frozenset(SIDES) - {HEADWATER}
     sides = ours if ours_only else peers if peer_only else ours | peers
     chosen = [scenario for scenario in SCENARIOS if not only or scenario.name in only]
-    optional = frozenset({"partitions"} if with_kafka_many_partitions else ())
+    optional = frozenset(
+        name
+        for name, wanted in (("partitions", with_kafka_many_partitions), ("spark-match", with_flink))
+        if wanted
+    )
 
     scale = Scale(divisor=QUICK_DIVISOR if quick else 1)
     results = Results(this_machine().as_dict(), rounds, scale.divisor)

@@ -7,7 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from bench.figures import HEADWATER, KAFKA, KAFKA_FLUSH, RABBITMQ, SPARK
+from bench.figures import (
+    DEBEZIUM,
+    ESPER,
+    EVENTSOURCING,
+    FLINK,
+    HAND,
+    HEADWATER,
+    KAFKA,
+    KAFKA_FLUSH,
+    RABBITMQ,
+    SPARK,
+)
 from headwater.testing import kafka as kafka_server
 from headwater.testing import rabbitmq as rabbitmq_server
 from headwater.testing.process import BrokerProcess, ProcessError
@@ -94,6 +105,12 @@ SIDES: dict[str, Callable[[Path], Broker]] = {
     KAFKA_FLUSH: kafka_flush,
     RABBITMQ: rabbitmq,
     SPARK: headwater,
+    DEBEZIUM: headwater,
+    # These read files or write to a database; the broker beside them has nothing to do.
+    HAND: headwater,
+    ESPER: headwater,
+    EVENTSOURCING: headwater,
+    FLINK: headwater,
 }
 
 

@@ -12,6 +12,14 @@ KAFKA = "kafka"
 KAFKA_FLUSH = "kafka-flush"
 """Kafka that flushes after every append, as Headwater does by default."""
 RABBITMQ = "rabbitmq"
+DEBEZIUM = "debezium"
+"""Debezium's embedded engine; both it and Headwater's capture write to Headwater's broker."""
+ESPER = "esper"
+EVENTSOURCING = "eventsourcing"
+"""The eventsourcing library, on SQLite."""
+FLINK = "flink"
+HAND = "by-hand"
+"""What one writes by hand with the database's own driver."""
 SPARK = "spark"
 """Spark's own Kafka connector; both it and Headwater's pipelines read from Headwater's broker."""
 
@@ -67,7 +75,18 @@ class Limit:
         return f"≤ {self.value:g} {self.unit}"
 
 
-Target = AtLeast | AtMost | Limit
+@dataclass(frozen=True)
+class Floor:
+    """A value of its own that Headwater's figure is not to fall below, whatever a peer does."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"≥ {self.value:,.0f} {self.unit}"
+
+
+Target = AtLeast | AtMost | Limit | Floor
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,8 @@ def judge(target: Target, ours: float | None, theirs: float | None) -> Verdict:
         return Verdict.UNKNOWN
     if isinstance(target, Limit):
         return _verdict(met=ours <= target.value)
+    if isinstance(target, Floor):
+        return _verdict(met=ours >= target.value)
     if not theirs:
         return Verdict.UNKNOWN
     ratio = ours / theirs
@@ -135,7 +156,7 @@ def lines(figure: Figure, samples: Samples) -> list[Line]:
         return [Line(figure, figure.peer, ours, medians.get(figure.peer), None, Verdict.UNKNOWN)]
     found = []
     for target in figure.targets:
-        peer = figure.peer if isinstance(target, Limit) else target.peer
+        peer = figure.peer if isinstance(target, Limit | Floor) else target.peer
         theirs = medians.get(peer)
         found.append(Line(figure, peer, ours, theirs, target, judge(target, ours, theirs)))
     return found
