@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headwater.testing.clock import ManualClock
 from headwater.views import (
     Change,
     Query,
@@ -113,9 +114,11 @@ def test_an_index_is_used_instead_of_a_scan(url: str) -> None:
 def test_a_file_of_the_first_version_is_brought_up_to_date(url: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "views.db")) as db:
         db.executescript(VERSION_1)
-    with open_store(url) as store:
+    clock = ManualClock(1_700_000_000_000)
+    with open_store(url, clock=clock) as store:
         assert store.rows("sales") == [StoredRow("DE", row(n=1), 1)]
         store.define(ViewDefinition("sales", ("country",), 1000, ("n",), 1000))
+        clock.advance(10)
         assert store.commit("q", 1, "sales", [Change("DE", row(n=2))])
         assert [version.row for version in store.history("sales", "DE")] == [row(n=2), row(n=1)]
     with open_store(url) as store:
