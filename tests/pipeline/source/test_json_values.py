@@ -191,6 +191,15 @@ def test_the_values_of_each_type() -> None:
     assert row == ['{"as":"text"}', 1000, -5, True, moment, date(2024, 2, 29), [("k", 1)], b"abc"]
 
 
+def test_decimals_keep_all_their_digits() -> None:
+    schema = pa.schema([("m", pa.decimal128(38, 8))])
+    digits = "123456789012345678901234567890.12345678"
+    values = [f'{{"m":{digits}}}'.encode(), f'{{"m":"-{digits}"}}'.encode()]
+    decoded = JsonDecoder(schema).decode(records_of(values))
+    assert decoded.columns[0].to_pylist() == [Decimal(digits), Decimal(f"-{digits}")]
+    assert decoded.dead == []
+
+
 def test_decimals_are_not_rounded() -> None:
     schema = pa.schema([("m", pa.decimal128(5, 2))])
     values = [b'{"m":1.25}', b'{"m":"1.25"}', b'{"m":1.255}', b'{"m":1000}', b'{"m":1e2}']

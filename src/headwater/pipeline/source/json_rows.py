@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ __all__ = ["row_reader"]
 Convert = Callable[[Any], Any]
 
 _FRACTION = re.compile(r"(?<=\.)(\d{6})\d+")
+_EXACT = Context(prec=76)
+"""Twice the digits that a decimal of Spark's may have; Python works with 28 unless told."""
 _NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -137,7 +139,7 @@ def _decimal(kind: pa.DataType) -> Convert:
         try:
             exact = Decimal(value)
             fits = exact.is_finite() and exact.adjusted() < kind.precision - kind.scale
-            rounded = exact.quantize(step) if fits else exact
+            rounded = exact.quantize(step, context=_EXACT) if fits else exact
         except InvalidOperation:
             raise _misfit(value, "a number") from None
         if not fits or rounded != exact:
