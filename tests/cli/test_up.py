@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,25 @@ class Up:
         assert self.process is not None
         return _family(self.process.pid)
 
-    def post(self, *orders: dict[str, Any]) -> None:
+    def post(self, *orders: dict[str, Any]) -> dict[str, Any]:
         answer = httpx.post(f"http://127.0.0.1:{self.http}/topics/orders", json=list(orders), timeout=30)
         assert answer.is_success, answer.text
+        said: dict[str, Any] = answer.json()
+        return said
 
-    def sql(self, *statements: str) -> None:
-        """Write to the database whose table is captured."""
-        database = sqlite3.connect(self.directory / "shop.db", isolation_level=None)
-        for statement in statements:
-            database.execute(statement)
-        database.close()
+    def get(self, view: str, key: str, **options: str) -> dict[str, Any]:
+        """Ask for a row; waiting is for the server."""
+        options = {"timeout": "30", **options}
+        answer = httpx.get(f"http://127.0.0.1:{self.http}/views/{view}/{key}", params=options, timeout=60)
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def sql(self, *statements: str) -> Any:
+        """Use the database whose table is captured; return the last statement's value."""
+        with closing(sqlite3.connect(self.directory / "shop.db", isolation_level=None)) as database:
+            for statement in statements:
+                row = database.execute(statement).fetchone()
+        return None if row is None else row[0]
 
     def await_row(self, view: str, key: str, value: object, seconds: float = 90) -> None:
         """Return once a row of a view has a value in the column that the view is about."""
@@ -156,6 +166,18 @@ def test_records_in_rows_out_and_on_from_there(up: Up) -> None:
     )
     up.await_row("revenue", "NL", 15.0)
     up.await_row("names", "1", "Ann")
+
+    # Whoever writes can wait for it, also in the database.
+    written = up.post({"order_id": "0", "country": "DE", "amount": 2.0})
+    assert _find(up.get("revenue", "DE", wait=written["token"]), "revenue") == 2.0
+    up.sql("UPDATE people SET name = 'Anne'")
+    number = up.sql("SELECT max(seq) FROM _headwater_changes")
+    assert _find(up.get("names", "1", wait=f"shop.shop@{number}"), "name") == "Anne"
+    assert (
+        "has not passed 1000000 yet" in up.get("names", "1", wait="shop.shop@1000000", timeout="0")["error"]
+    )
+    assert "no capture named other" in up.get("names", "1", wait="other@1")["error"]
+    assert "does not read" in up.get("revenue", "DE", wait=f"shop.shop@{number}", timeout="0")["error"]
 
     family = up.family()
     assert len(family) > 4

@@ -120,7 +120,10 @@ _FILTERS = {
 }
 _FIELDS = _query("fields", "The columns that come, separated by commas.")
 _WAIT = [
-    _query("wait", "TOPIC:PARTITION:OFFSET, several with commas: answer when the view has read these."),
+    _query(
+        "wait",
+        "TOPIC:PARTITION:OFFSET, several with commas, or CAPTURE@POSITION of a database: answer when the view has it.",
+    ),
     _query("timeout", "How many seconds to wait for that.", _number(0, 30, whole=False)),
 ]
 _AT = _query(

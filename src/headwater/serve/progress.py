@@ -1,6 +1,7 @@
 """How far the query of a view has read, so that a writer can wait for its own writes.
 
-A place is `TOPIC:PARTITION:OFFSET`, as `POST /topics/TOPIC` answers with; several are joined by commas. A pipeline
+A place is `TOPIC:PARTITION:OFFSET`, as `POST /topics/TOPIC` answers with; several are joined by commas. Or it is in a
+captured database, as `CAPTURE@POSITION` (`captured`). A pipeline
 commits the offsets of its group, `headwater.APP.VIEW`, after the view's commit: within a second while it is busy,
 at once when it has read everything.
 """
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from headwater.core.errors import HeadwaterError
 from headwater.serve.broker import Broker, BrokerAway
+from headwater.serve.captured import Captured
 from headwater.serve.errors import HttpError
 from headwater.views import ViewStore
 
@@ -72,25 +74,58 @@ class Progress:
         self._broker = broker
         self._known: dict[str, tuple[float, dict[tuple[str, int], int]]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._captured = None if broker is None else Captured(broker.url)
 
-    async def wait(self, view: str, places: Sequence[Place], seconds: float) -> None:
-        """Wait until a view has read places; raise `HttpError` where the time is over."""
+    async def wait(self, view: str, text: str, seconds: float) -> None:
+        """Wait until a view has read the places that a text names; raise `HttpError` where the time is over."""
         if self._broker is None:
             raise HttpError(503, "no broker is given: start with --broker kafka://HOST:PORT")
+        if "@" not in text:
+            await self._wait(self._broker, view, read_places(text), seconds)
+            return
+        began = asyncio.get_running_loop().time()
+        ends = await self._ends(text, seconds)
+        left = max(seconds - (asyncio.get_running_loop().time() - began), 0.0)
+        await self._wait(self._broker, view, ends, left, only_read=True)
+
+    async def _ends(self, text: str, seconds: float) -> list[Place]:
+        """Return the last records of a capture's topics, once it has passed a place of its database."""
+        assert self._captured is not None
+        capture, _, position = text.rpartition("@")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                ends = await asyncio.to_thread(self._captured.ends, capture, position)
+            except BrokerAway as error:
+                raise HttpError(503, str(error), {"Retry-After": "1"}) from None
+            if ends is not None:
+                return [Place(topic, partition, end - 1) for (topic, partition), end in ends.items()]
+            if loop.time() >= deadline:
+                problem = f"the capture {capture} has not passed {position} yet: ask again, or with a longer timeout"
+                raise HttpError(504, problem, {"Retry-After": "1"})
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _wait(
+        self, broker: Broker, view: str, places: Sequence[Place], seconds: float, *, only_read: bool = False
+    ) -> None:
+        """Wait for places; with `only_read` for those in topics that the view reads, of which there has to be one."""
         await asyncio.to_thread(self._store.token, view)  # which refuses a view that nobody has defined
         group = await asyncio.to_thread(self._group, view)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
             try:
-                read = await self._read(self._broker, group)
+                read = await self._read(broker, group)
             except BrokerAway as error:
                 raise HttpError(503, str(error), {"Retry-After": "1"}) from None
-            behind = next((p for p in places if read.get((p.topic, p.partition), 0) <= p.offset), None)
-            if behind is None:
+            topics = {topic for topic, _ in read}
+            counting = [place for place in places if not only_read or place.topic in topics]
+            behind = next((p for p in counting if read.get((p.topic, p.partition), 0) <= p.offset), None)
+            if behind is None and counting:
                 return
             if loop.time() >= deadline:
-                raise HttpError(504, _too_late(view, behind, read), {"Retry-After": "1"})
+                raise HttpError(504, _too_late(view, behind or places[0], read), {"Retry-After": "1"})
             await asyncio.sleep(_POLL_SECONDS)
 
     def _group(self, view: str) -> str:

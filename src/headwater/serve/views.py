@@ -16,7 +16,7 @@ from headwater.serve.entries import entry, project
 from headwater.serve.errors import HttpError, refusal
 from headwater.serve.feed import Batch, Feed, slow_option
 from headwater.serve.hub import Hub
-from headwater.serve.progress import Progress, read_places
+from headwater.serve.progress import Progress
 from headwater.serve.query import MAX_ROWS, cursor, number, one_of, page_query, selection
 from headwater.serve.streams import EventStream, events_of, messages_of, send_messages
 from headwater.serve.tokens import write_token
@@ -140,7 +140,7 @@ class Views:
         text = request.query_params.get("wait")
         if text is not None:
             seconds = number(request.query_params, "timeout", 10, 0, MAX_WAIT_SECONDS)
-            await self._progress.wait(view, read_places(text), seconds)
+            await self._progress.wait(view, text, seconds)
 
     async def _history(self, view: str, key: str, limit: int) -> Response:
         """Answer with what a row is and was, newest first."""
