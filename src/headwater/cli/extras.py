@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
+from headwater.cli.logging import set_up_logging
 from headwater.core.errors import HeadwaterError
 
 
@@ -11,3 +13,11 @@ def needs(module: str, *, extra: str) -> None:
     """Raise an error that says what to install, where a module of an extra is missing."""
     if find_spec(module) is None:
         raise HeadwaterError(f"{module} is not installed: pip install 'headwater[{extra}]'")
+
+
+def set_up_pipelines(log_level: str) -> None:
+    """Make ready to run pipelines in this process: before their modules are imported."""
+    # kio imports Hypothesis wherever it is installed, for strategies that no pipeline needs.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    needs("pyspark", extra="spark")
+    set_up_logging(style="text", level=log_level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -77,15 +76,11 @@ def run_command(
     run. A query that fails is started again, and the others go on. Started again, all of them go on where
     they were.
     """
-    # kio imports Hypothesis wherever it is installed, for strategies that no pipeline needs.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    from headwater.cli.extras import needs
-    from headwater.cli.logging import set_up_logging
+    from headwater.cli.extras import set_up_pipelines
 
-    needs("pyspark", extra="spark")
+    set_up_pipelines(log_level)
     from headwater.pipeline.run import RunOptions, run_app
 
-    set_up_logging(style="text", level=log_level)
     options = RunOptions(
         app=app,
         data=data,

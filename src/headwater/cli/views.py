@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,15 +164,11 @@ def rebuild_command(
     APP is the Python file that makes the App. `headwater run` may run meanwhile, in the same --data: the view is
     served as it is until the new one has caught up. Whoever follows the view sees the rows that differ as changes.
     """
-    # kio imports Hypothesis wherever it is installed, for strategies that no pipeline needs.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    from headwater.cli.extras import needs
-    from headwater.cli.logging import set_up_logging
+    from headwater.cli.extras import set_up_pipelines
 
-    needs("pyspark", extra="spark")
+    set_up_pipelines(log_level)
     from headwater.pipeline.rebuild import RebuildOptions, rebuild
 
-    set_up_logging(style="text", level=log_level)
     options = RebuildOptions(
         app=app,
         view=view,
