@@ -1,6 +1,7 @@
 """What the JVM and the Python processes below it write to stderr, without what they say in normal running.
 
-Java warns at each start of a module that Spark's scripts always ask for; and the process in which a source
+Java warns at each start of a module that Spark's scripts always ask for; a process that Spark starts for keyed state
+tells of each of its steps; and the process in which a source
 asks for records ends, when its query is stopped, with the traceback of a write to a socket that is gone.
 """
 
@@ -13,7 +14,12 @@ from contextlib import contextmanager
 
 __all__ = ["filtered", "jvm_stderr", "muted"]
 
-_AT_EACH_START = "WARNING: Using incubator modules"
+_AT_EACH_START = (
+    "WARNING: Using incubator modules",
+    # Of each operator with keyed state, when its query starts.
+    "Starting Streaming TransformWithState",
+    "Streaming TransformWithState",
+)
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = "During handling of the above exception, another exception occurred:"
 _SOURCE_PROCESS = "python_streaming_source_runner.py"

@@ -59,6 +59,9 @@ SOURCE = [
 def test_a_source_that_was_stopped_says_nothing() -> None:
     assert list(stderr.filtered([*SOURCE, "WARN disk is full"])) == ["WARN disk is full"]
     assert list(stderr.filtered(SOURCE[:2])) == []
+    assert list(
+        stderr.filtered(["Starting Streaming TransformWithStateInPandas Python worker.", "kept"])
+    ) == ["kept"]
 
 
 def test_other_tracebacks_stay_whole() -> None:
