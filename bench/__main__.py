@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from bench.brokers import SIDES
-from bench.figures import HEADWATER, Verdict
+from bench.figures import HEADWATER, HEADWATER_OS, Verdict
 from bench.machine import this_machine
 from bench.report import markdown, print_table
 from bench.results import Results
@@ -79,7 +79,8 @@ def main(
         return
     if ours_only and peer_only:
         raise click.UsageError("--ours-only and --peer-only leave nobody to measure")
-    ours, peers = frozenset({HEADWATER}), frozenset(SIDES) - {HEADWATER}
+    ours = frozenset({HEADWATER, HEADWATER_OS})
+    peers = frozenset(SIDES) - ours
     sides = ours if ours_only else peers if peer_only else ours | peers
     chosen = [scenario for scenario in SCENARIOS if not only or scenario.name in only]
     optional = frozenset(

@@ -14,6 +14,7 @@ from bench.figures import (
     FLINK,
     HAND,
     HEADWATER,
+    HEADWATER_OS,
     KAFKA,
     KAFKA_FLUSH,
     RABBITMQ,
@@ -61,10 +62,19 @@ class Broker(Protocol):
 
 def headwater(directory: Path) -> Broker:
     """Return a Headwater broker as `headwater broker` starts it: for Kafka and AMQP, durability sync."""
+    return _headwater(directory, "sync")
+
+
+def headwater_os(directory: Path) -> Broker:
+    """Return a Headwater broker whose acknowledgements do not wait for the disk, like those of Kafka's defaults."""
+    return _headwater(directory, "os")
+
+
+def _headwater(directory: Path, durability: str) -> Broker:
     return BrokerProcess(
         directory / "data",
         amqp=True,
-        durability="sync",
+        durability=durability,
         settings=NO_WAIT_FOR_MEMBERS,
         start_seconds=START_SECONDS,
     )
@@ -101,6 +111,7 @@ def rabbitmq(directory: Path) -> Broker:
 
 SIDES: dict[str, Callable[[Path], Broker]] = {
     HEADWATER: headwater,
+    HEADWATER_OS: headwater_os,
     KAFKA: kafka,
     KAFKA_FLUSH: kafka_flush,
     RABBITMQ: rabbitmq,

@@ -8,6 +8,8 @@ from enum import Enum
 from statistics import median
 
 HEADWATER = "headwater"
+HEADWATER_OS = "headwater-os"
+"""Headwater that answers before the disk has it, as Kafka does by default."""
 KAFKA = "kafka"
 KAFKA_FLUSH = "kafka-flush"
 """Kafka that flushes after every append, as Headwater does by default."""
@@ -100,6 +102,8 @@ class Figure:
     targets: tuple[Target, ...] = ()
     peer: str = KAFKA
     """Whose value is shown beside ours where no target names a peer."""
+    ours: str = HEADWATER
+    """Which of our sides is measured."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ def _verdict(*, met: bool) -> Verdict:
 def lines(figure: Figure, samples: Samples) -> list[Line]:
     """Return a figure's lines: one for each target, or one for information where it has none."""
     medians = {side: middle(values) for side, values in samples.items()}
-    ours = medians.get(HEADWATER)
+    ours = medians.get(figure.ours)
     if not figure.targets:
         return [Line(figure, figure.peer, ours, medians.get(figure.peer), None, Verdict.UNKNOWN)]
     found = []

@@ -12,7 +12,7 @@ from bench.scenarios.compaction import Compaction
 from bench.scenarios.confluent import ConfluentProducer
 from bench.scenarios.connections import Connections
 from bench.scenarios.events_append import EventsAppend
-from bench.scenarios.latency import Latency
+from bench.scenarios.latency import Latency, LatencyWithoutSync
 from bench.scenarios.memory import Memory
 from bench.scenarios.partitions import ManyPartitions
 from bench.scenarios.slow_consumer import SlowConsumer
@@ -42,6 +42,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Compaction(),
     SlowConsumer(),
     Latency(),
+    LatencyWithoutSync(),
     Memory(),
     Connections(),
     ManyPartitions(),
