@@ -6,8 +6,9 @@ The rows of each view are a table of their own.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from headwater.views import known as common
 from headwater.views.errors import UnknownView, ViewError
 from headwater.views.postgres.database import Cursor
 from headwater.views.postgres.select import index_expressions
@@ -15,35 +16,19 @@ from headwater.views.store import SHADOW, ViewDefinition
 
 __all__ = ["View", "define", "definitions", "find", "forget"]
 
-_COLUMNS = "id, name, key, token, floor, rows, taken, at, ttl, indexes, history, history_since"
+_COLUMNS = f"{common.COLUMNS}, taken"
 
 
-class View(NamedTuple):
-    """A view as the database knows it."""
+@dataclass(frozen=True, slots=True)
+class View(common.View):
+    """A view as Postgres knows it: its rows have a table of their own, and its feed is taken from an outbox."""
 
-    number: int
-    name: str
-    key: str
-    token: int
-    floor: int
-    rows: int
     taken: int
-    at: int
-    ttl: int | None
-    indexes: str
-    history: int | None
-    history_since: int | None
 
     @property
     def table(self) -> str:
         """Return the name of the table that holds its rows."""
         return f"headwater.rows_{self.number}"
-
-    @property
-    def definition(self) -> ViewDefinition:
-        """Return what was declared."""
-        key, indexes = tuple(json.loads(self.key)), tuple(json.loads(self.indexes))
-        return ViewDefinition(self.name, key, self.ttl, indexes, self.history)
 
 
 def find(cursor: Cursor, name: str, *, lock: bool = False) -> View:
@@ -54,13 +39,13 @@ def find(cursor: Cursor, name: str, *, lock: bool = False) -> View:
     found = cursor.fetchone()
     if found is None:
         raise UnknownView(name)
-    return View._make(found)
+    return View(*found)
 
 
 def definitions(cursor: Cursor) -> list[ViewDefinition]:
     """Return every view but shadows, by name."""
     cursor.execute(f"SELECT {_COLUMNS} FROM headwater.views ORDER BY name")
-    return [View._make(view).definition for view in cursor.fetchall() if not view[1].startswith(SHADOW)]
+    return [View(*view).definition for view in cursor.fetchall() if not view[1].startswith(SHADOW)]
 
 
 def define(cursor: Cursor, view: ViewDefinition, now: int) -> None:

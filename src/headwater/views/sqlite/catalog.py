@@ -8,51 +8,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import NamedTuple
 
 from headwater.views.errors import UnknownView, ViewError
+from headwater.views.known import COLUMNS, View
 from headwater.views.sqlite.select import literal_path
 from headwater.views.store import SHADOW, ViewDefinition
 
 __all__ = ["View", "define", "definitions", "find", "forget"]
 
-_COLUMNS = "id, name, key, token, floor, rows, at, ttl, indexes, history, history_since"
-
-
-class View(NamedTuple):
-    """A view as the file knows it."""
-
-    number: int
-    name: str
-    key: str
-    token: int
-    floor: int
-    rows: int
-    at: int
-    ttl: int | None
-    indexes: str
-    history: int | None
-    history_since: int | None
-
-    @property
-    def definition(self) -> ViewDefinition:
-        """Return what was declared."""
-        key, indexes = tuple(json.loads(self.key)), tuple(json.loads(self.indexes))
-        return ViewDefinition(self.name, key, self.ttl, indexes, self.history)
-
 
 def find(db: sqlite3.Connection, name: str) -> View:
     """Return a view, or raise `UnknownView`."""
-    found = db.execute(f"SELECT {_COLUMNS} FROM views WHERE name = ?", (name,)).fetchone()
+    found = db.execute(f"SELECT {COLUMNS} FROM views WHERE name = ?", (name,)).fetchone()
     if found is None:
         raise UnknownView(name)
-    return View._make(found)
+    return View(*found)
 
 
 def definitions(db: sqlite3.Connection) -> list[ViewDefinition]:
     """Return every view but shadows, by name."""
-    found = db.execute(f"SELECT {_COLUMNS} FROM views ORDER BY name").fetchall()
-    return [View._make(view).definition for view in found if not view[1].startswith(SHADOW)]
+    found = db.execute(f"SELECT {COLUMNS} FROM views ORDER BY name").fetchall()
+    return [View(*view).definition for view in found if not view[1].startswith(SHADOW)]
 
 
 def define(db: sqlite3.Connection, view: ViewDefinition, now: int) -> None:
