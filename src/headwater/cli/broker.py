@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -110,8 +109,9 @@ def broker_command(
 
     Prints one line that starts with "ready" once it accepts connections.
     """
-    # kio imports Hypothesis wherever it is installed, for strategies that no broker needs: 13 MB, 0.1 s.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    from headwater.cli.extras import without_hypothesis
+
+    without_hypothesis()
     from headwater.cli.logging import set_up_logging
     from headwater.net.access import AccessOptions
     from headwater.net.serve import BrokerOptions, run_broker

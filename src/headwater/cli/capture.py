@@ -10,6 +10,7 @@ import click
 
 from headwater.cli.options import Address
 from headwater.cli.output import json_option, note, print_rows
+from headwater.cli.shared_options import broker_url_option
 
 if TYPE_CHECKING:
     from headwater.capture.captures import Capture
@@ -21,17 +22,7 @@ _STATUS_SECONDS = 30.0
 """How often a line about progress is logged where it is not on a terminal."""
 
 
-def broker_option(command: C) -> C:
-    """Give a command the option `--broker`, a URL."""
-    return click.option(
-        "--broker",
-        default="kafka://127.0.0.1:9092",
-        envvar="HEADWATER_BROKER",
-        show_default=True,
-        show_envvar=True,
-        metavar="URL",
-        help="The broker that the topics are on, Headwater's or Kafka's.",
-    )(command)
+broker_option = broker_url_option("The broker that the topics are on, Headwater's or Kafka's.")
 
 
 @click.group("capture")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headwater.cli.output import json_option, note, print_rows
+from headwater.cli.shared_options import broker_url_option
 
 if TYPE_CHECKING:
     from headwater.events import EventStore, Upcasters
@@ -20,15 +21,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 def _options(command: C) -> C:
     """Give a command the options that say where a store is; it gets `broker` and `data`."""
-    broker = click.option(
-        "--broker",
-        default="kafka://127.0.0.1:9092",
-        envvar="HEADWATER_BROKER",
-        show_default=True,
-        show_envvar=True,
-        metavar="URL",
-        help="The broker, Headwater's or Kafka's.",
-    )
+    broker = broker_url_option("The broker, Headwater's or Kafka's.")
     data = click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),

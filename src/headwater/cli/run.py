@@ -9,6 +9,7 @@ import click
 from headwater.cli.options import Assignment
 from headwater.cli.shared_options import (
     app_argument,
+    broker_url_option,
     data_option,
     log_level_option,
     master_option,
@@ -20,15 +21,7 @@ from headwater.cli.shared_options import (
 @click.command("run")
 @app_argument
 @data_option
-@click.option(
-    "--broker",
-    default="kafka://127.0.0.1:9092",
-    envvar="HEADWATER_BROKER",
-    show_default=True,
-    show_envvar=True,
-    metavar="URL",
-    help="The broker whose topics are read and written, Headwater's or Kafka's.",
-)
+@broker_url_option("The broker whose topics are read and written, Headwater's or Kafka's.")
 @views_option
 @master_option
 @click.option("--once", is_flag=True, help="Read all there is by now, and end: 0 if every query did.")

@@ -34,6 +34,19 @@ def data_option(command: C) -> C:
     )(command)
 
 
+def broker_url_option(help_text: str) -> Callable[[C], C]:
+    """Return what gives a command the option `--broker`, a URL of Headwater's broker or Kafka's."""
+    return click.option(
+        "--broker",
+        default="kafka://127.0.0.1:9092",
+        envvar="HEADWATER_BROKER",
+        show_default=True,
+        show_envvar=True,
+        metavar="URL",
+        help=help_text,
+    )
+
+
 def views_option(command: C) -> C:
     """Give a command the option `--views`; it gets None where `views_url` is to make one of `--data`."""
     return click.option(

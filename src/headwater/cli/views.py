@@ -13,6 +13,7 @@ from headwater.cli.options import Assignment
 from headwater.cli.output import json_option, print_json, print_rows
 from headwater.cli.shared_options import (
     app_argument,
+    broker_url_option,
     data_option,
     log_level_option,
     master_option,
@@ -128,15 +129,7 @@ def show_command(
     help="Where to begin to read; TIME is like 2026-01-31T10:00:00Z.",
 )
 @data_option
-@click.option(
-    "--broker",
-    default="kafka://127.0.0.1:9092",
-    envvar="HEADWATER_BROKER",
-    show_default=True,
-    show_envvar=True,
-    metavar="URL",
-    help="The broker whose topics are read.",
-)
+@broker_url_option("The broker whose topics are read.")
 @views_option
 @master_option
 @click.option(
