@@ -9,14 +9,15 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from headwater.core.errors import HeadwaterError
 
-__all__ = ["BrokerProcess", "ProcessError", "free_port", "terminate"]
+__all__ = ["BrokerProcess", "ProcessError", "ServerProcess", "free_port", "terminate"]
 
 
 class ProcessError(HeadwaterError):
@@ -41,7 +42,61 @@ def terminate(process: subprocess.Popen[Any], seconds: float) -> int:
     return process.wait()
 
 
-class BrokerProcess:
+class ServerProcess(ABC):
+    """A server as a child process: a context manager that is ready inside its block, and can be started again."""
+
+    name: ClassVar[str]
+    """What the server is called in sentences."""
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    @abstractmethod
+    def log_path(self) -> Path:
+        """Return the file that holds what the server prints, over all restarts."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start the server, and return once it is ready."""
+
+    @abstractmethod
+    def stop(self) -> int:
+        """Stop the server with SIGTERM, and return its exit status."""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running server."""
+        return self._running().pid
+
+    def restart(self) -> Self:
+        """Stop the server if it runs, and start it on the same data and port."""
+        if self._process is not None:
+            self.stop()
+        return self.start()
+
+    def errors(self) -> str:
+        """Return what the server has printed, of a broker what it wrote to standard error."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        return self._process
+
+    def _refuse_second(self) -> None:
+        if self._process is not None:
+            raise ProcessError(f"{self.name} already runs as process {self._process.pid}: stop it first")
+
+
+class BrokerProcess(ServerProcess):
     """`headwater broker` as a child process, a context manager that is ready inside its block.
 
     The port stays the same over restarts, so that clients find the broker again. Standard error is kept in
@@ -50,6 +105,8 @@ class BrokerProcess:
     >>> with BrokerProcess(data, settings={"num.partitions": "4"}) as broker:   # doctest: +SKIP
     ...     Producer({"bootstrap.servers": broker.bootstrap})
     """
+
+    name = "the broker"
 
     def __init__(
         self,
@@ -70,20 +127,18 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.options = options
         self.start_seconds = start_seconds
-        self.log_path = data.with_name(f"{data.name}.stderr.log")
         self.ready_line = ""
         self.ready_after = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """Return the file that holds what the broker writes to standard error."""
+        return self.data.with_name(f"{self.data.name}.stderr.log")
 
     @property
     def bootstrap(self) -> str:
         """Return the address for `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """Return the process id of the running broker."""
-        return self._running().pid
 
     @property
     def command(self) -> list[str]:
@@ -102,8 +157,7 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Start the broker, and return once it has said that it is ready."""
-        if self._process is not None:
-            raise ProcessError(f"a broker already runs as process {self._process.pid}: stop it first")
+        self._refuse_second()
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         with self.log_path.open("ab") as log:
@@ -134,30 +188,6 @@ class BrokerProcess:
         process = self._running()
         process.kill()
         return self._reap(process)
-
-    def restart(self) -> Self:
-        """Stop the broker if it runs, and start it on the same data and port."""
-        if self._process is not None:
-            self.stop()
-        return self.start()
-
-    def errors(self) -> str:
-        """Return what the broker has written to standard error."""
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self.stop()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise ProcessError("the broker is not running: start it first")
-        return self._process
 
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
         status = process.wait()

@@ -7,25 +7,23 @@ import shutil
 import subprocess
 import tempfile
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from headwater.testing.process import ProcessError, free_port, terminate
+from headwater.testing.process import ProcessError, ServerProcess, free_port, terminate
 
 __all__ = ["RealServer"]
 
 
-class RealServer(ABC):
-    """A context manager that is ready inside its block; its port stays the same over restarts.
+class RealServer(ServerProcess):
+    """A server whose port stays the same over restarts.
 
     Without `data`, its files are in a temporary directory that goes with the block.
     """
 
-    name: ClassVar[str]
-    """What the server is called in sentences."""
     stop_seconds: ClassVar[float] = 20
     account: ClassVar[str | None] = None
     """Who runs the server where we are root, if it refuses to run for root."""
@@ -39,7 +37,6 @@ class RealServer(ABC):
         self.ready_after = 0.0
         self._temporary = data is None
         self._data = data
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def data(self) -> Path:
@@ -52,11 +49,6 @@ class RealServer(ABC):
     def log_path(self) -> Path:
         """Return the file that holds what the server prints."""
         return self.data / "server.log"
-
-    @property
-    def pid(self) -> int:
-        """Return the process id of the running server."""
-        return self._running().pid
 
     @abstractmethod
     def prepare(self) -> None:
@@ -76,8 +68,7 @@ class RealServer(ABC):
 
     def start(self) -> Self:
         """Start the server, and return once it answers."""
-        if self._process is not None:
-            raise ProcessError(f"{self.name} already runs as process {self._process.pid}: stop it first")
+        self._refuse_second()
         self.data.mkdir(parents=True, exist_ok=True)
         if account := self.as_account():
             shutil.chown(self.data, account["user"], account["group"])
@@ -103,24 +94,10 @@ class RealServer(ABC):
         self.ended()
         return status
 
-    def restart(self) -> Self:
-        """Stop the server if it runs, and start it on the same data and port."""
-        if self._process is not None:
-            self.stop()
-        return self.start()
-
-    def errors(self) -> str:
-        """Return what the server has printed."""
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-
-    def __enter__(self) -> Self:
-        return self.start()
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self.stop()
+        super().__exit__(kind, error, trace)
         if self._temporary:
             shutil.rmtree(self.data, ignore_errors=True)
 
@@ -150,11 +127,6 @@ class RealServer(ABC):
         if self.account is None or os.getuid() != 0:
             return {}
         return {"user": self.account, "group": self.account, "extra_groups": []}
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise ProcessError(f"{self.name} is not running: start it first")
-        return self._process
 
     def _await_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         while time.monotonic() < deadline:
