@@ -1,4 +1,4 @@
-"""How fast rows get into a view and out of it, in SQLite and in Postgres."""
+"""How fast rows get into a view and out of it, in SQLite, in Postgres and in Redis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from statistics import median
 from typing import Self
 
 import psycopg
+import redis
 
 from bench.brokers import Broker
 from bench.figures import HAND, HEADWATER, AtLeast, Better, Figure, Floor
 from bench.scenarios.base import Scale, Scenario
 from headwater.testing.postgres import RealPostgres
+from headwater.testing.redis import RealRedis
 from headwater.views import Change, ViewDefinition, open_store
 
 ROWS = 100_000
@@ -30,7 +32,8 @@ class ViewCommit(Scenario):
     """A view of 100,000 rows of which each commit changes all, and reads of single rows by key.
 
     By hand, the same rows go into a table of key and row with `INSERT … ON CONFLICT DO UPDATE` through `executemany`,
-    durably as well, and without a change feed, epochs, or a look at what has really changed.
+    durably as well, and without a change feed, epochs, or a look at what has really changed; in Redis into a hash, with
+    one HSET in a transaction.
     """
 
     name = "view-commit"
@@ -43,6 +46,8 @@ class ViewCommit(Scenario):
             (AtLeast(1.0, HAND), Floor(ROWS, "rows/s")), peer=HAND,
         ),
         Figure("view-postgres-reads", "view reads by key, Postgres", "rows/s", Better.HIGHER, peer=HAND),
+        Figure("view-redis", "view commits, Redis", "rows/s", Better.HIGHER, peer=HAND),
+        Figure("view-redis-reads", "view reads by key, Redis", "rows/s", Better.HIGHER, peer=HAND),
     )  # fmt: skip
 
     def __init__(self, side: str = HEADWATER) -> None:
@@ -57,11 +62,13 @@ class ViewCommit(Scenario):
         batches = [_rows(scale.of(ROWS), number) for number in range(COMMITS)]
         sqlite = _ours if self.side == HEADWATER else _sqlite_by_hand
         postgres = _ours if self.side == HEADWATER else _postgres_by_hand
+        in_redis = _ours if self.side == HEADWATER else _redis_by_hand
         figures: dict[str, float] = {}
-        with RealPostgres() as server:
+        with RealPostgres() as server, RealRedis() as memory:
             for name, measure, url in (
                 ("sqlite", sqlite, f"sqlite:///{scratch}/views.db"),
                 ("postgres", postgres, server.database("views")),
+                ("redis", in_redis, memory.url()),
             ):
                 committed, read = measure(url, batches)
                 figures |= {f"view-{name}": committed, f"view-{name}-reads": read}
@@ -123,6 +130,17 @@ def _postgres_by_hand(url: str, batches: list[Rows]) -> tuple[float, float]:
             return db.execute("SELECT row::text FROM users WHERE key = %s", (key,)).fetchone()
 
         return _measured(batches, commit, read)
+
+
+def _redis_by_hand(url: str, batches: list[Rows]) -> tuple[float, float]:
+    with closing(redis.Redis.from_url(url)) as client:
+
+        def commit(_: int, rows: Rows) -> None:
+            with client.pipeline(transaction=True) as transaction:
+                transaction.hset("users", mapping=dict(rows))
+                transaction.execute()
+
+        return _measured(batches, commit, lambda key: client.hget("users", key))
 
 
 def _measured(

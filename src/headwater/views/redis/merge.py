@@ -17,6 +17,23 @@ __all__ = ["expired", "merge", "stored_rows"]
 
 Rows = dict[bytes, Stored | None]
 
+_FEED = """
+local number = tonumber(ARGV[1])
+for at = 2, #ARGV, 2 do
+  local id = string.format('%.0f-0', number)
+  if ARGV[at + 1] == '' then
+    redis.call('XADD', KEYS[1], id, 'k', ARGV[at])
+  else
+    redis.call('XADD', KEYS[1], id, 'k', ARGV[at], 'r', ARGV[at + 1])
+  end
+  number = number + 1
+end
+"""
+"""Adds to a feed the keys and rows that follow the first number; a deleted row is empty.
+
+One XADD a row is most of a commit's time when the client sends them one by one.
+"""
+
 
 def stored_rows(client: Any, view: View, keys: Iterable[bytes]) -> Rows:
     """Return the rows of keys; None for one that has none."""
@@ -64,10 +81,7 @@ def merge(
     if view.name.startswith(SHADOW):
         floor = token
     else:
-        for number, key in enumerate(changed, view.token + 1):
-            row = changes[key]
-            entry = {b"k": key} if row is None else {b"k": key, b"r": row}
-            transaction.xadd(view.key("feed"), entry, id=f"{number}-0")
+        _write_feed(transaction, view, [(key, changes[key]) for key in changed])
         if not view.name.startswith(ALERT) and token - keep > floor:  # an alert's is cut when it was taken
             floor = token - keep
             transaction.xtrim(view.key("feed"), minid=f"{floor + 1}-0", approximate=False)
@@ -86,6 +100,14 @@ def _write_rows(transaction: Any, view: View, before: Rows, after: Rows) -> None
     for deleted in chunks([key for key, new in after.items() if new is None]):
         transaction.hdel(view.key("rows"), *deleted)
         transaction.zrem(view.key("keys"), *deleted)
+
+
+def _write_feed(transaction: Any, view: View, changed: list[tuple[bytes, str | None]]) -> None:
+    number = view.token + 1
+    for some in chunks(changed):
+        told = (part for key, row in some for part in (key, row or b""))
+        transaction.eval(_FEED, 1, view.key("feed"), number, *told)
+        number += len(some)
 
 
 def _write_times(transaction: Any, view: View, keys: list[bytes], after: Rows, now: int) -> None:
