@@ -1,18 +1,46 @@
-"""Programs that tests with real servers need."""
+"""What tests with real servers need of the machine they run on."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from headwater.testing.rabbitmq import RealRabbitMQ
+
+
+def missing(what: str) -> NoReturn:
+    """Skip a test that cannot run on this machine; fail where CI is set, so that nobody overlooks it."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
 
 def need(program: str, package: str) -> str:
-    """Return the path of a program; without it, skip here and fail where CI is set."""
-    if path := shutil.which(program):
-        return path
-    reason = f"{program} not found: install Debian's package {package}"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    """Return the path of a program."""
+    return shutil.which(program) or missing(f"{program} not found: install Debian's package {package}")
+
+
+def need_rabbitmq() -> None:
+    """Look for RabbitMQ."""
+    if not RealRabbitMQ.installed():
+        missing("RabbitMQ not found: install Debian's package rabbitmq-server")
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[Path]:
+    """Give a new directory a file system of its own that can be filled, of a size as mount takes it."""
+    if os.geteuid() != 0:
+        missing("mounting a small file system takes root")
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

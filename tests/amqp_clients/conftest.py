@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,27 +11,17 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from clients.brokers import unique
-from headwater.testing.rabbitmq import RealRabbitMQ
+from needs import need_rabbitmq
 
 from .brokers import OTHER_VHOST, Broker, Process, broker_of, new_process
 from .pika_client import connected, get, opened
-
-
-def require_rabbitmq() -> None:
-    """Skip without RabbitMQ here, and fail where CI is set."""
-    if RealRabbitMQ.installed():
-        return
-    reason = "RabbitMQ not found: install Debian's package rabbitmq-server"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session", params=["headwater", "rabbitmq"], ids=["on-headwater", "on-rabbitmq"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Headwater, then RabbitMQ."""
     if request.param == "rabbitmq":
-        require_rabbitmq()
+        need_rabbitmq()
     with new_process(request.param, tmp_path_factory.mktemp(request.param) / "data") as process:
         yield broker_of(process)
 
@@ -48,7 +37,7 @@ def headwater(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def process(request: pytest.FixtureRequest, tmp_path: Path) -> Process:
     """A broker that is the test's own, not started."""
     if request.param == "rabbitmq":
-        require_rabbitmq()
+        need_rabbitmq()
     return new_process(request.param, tmp_path / "data")
 
 

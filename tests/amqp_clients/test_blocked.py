@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+import needs
 from headwater.testing.process import BrokerProcess
 from headwater.testing.rabbitmq import RealRabbitMQ
 
 from .brokers import Broker, broker_of
-from .conftest import require_rabbitmq
 from .pika_client import Inbox, opened, publish
 
 pytestmark = pytest.mark.real
@@ -37,15 +36,8 @@ class Disk:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 48 MB."""
-    if os.geteuid() != 0:
-        if os.environ.get("CI"):
-            pytest.fail("mounting a small file system takes root")
-        pytest.skip("mounting a small file system takes root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    with needs.small_disk(tmp_path / "disk", "48m") as place:
+        yield place
 
 
 @pytest.fixture
@@ -65,7 +57,7 @@ def on_headwater(small_disk: Path) -> Iterator[Disk]:
 @pytest.fixture
 def on_rabbitmq(tmp_path: Path) -> Iterator[Disk]:
     """RabbitMQ, told that it needs more of its disk than there is, and then that it does not."""
-    require_rabbitmq()
+    needs.need_rabbitmq()
     with RealRabbitMQ(tmp_path / "data") as process:
         yield Disk(
             broker_of(process),

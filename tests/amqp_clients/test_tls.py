@@ -14,9 +14,9 @@ from pika.exceptions import AMQPConnectionError
 from clients.access.certificates import Authority
 from headwater.testing.process import BrokerProcess, free_port
 from headwater.testing.rabbitmq import RealRabbitMQ
+from needs import need_rabbitmq
 
 from .brokers import broker_of
-from .conftest import require_rabbitmq
 from .pika_client import SECONDS, bodies, declare, publish
 
 pytestmark = pytest.mark.real
@@ -51,7 +51,7 @@ def encrypted(
             broker = broker_of(ours)
             yield Encrypted(broker.host, broker.port, authority)
         return
-    require_rabbitmq()
+    need_rabbitmq()
     port = free_port()
     settings = {
         "listeners.ssl.1": f"127.0.0.1:{port}",

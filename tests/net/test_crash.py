@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+import needs
 from headwater.testing.process import BrokerProcess
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -145,15 +145,8 @@ def test_a_second_process_on_the_same_data_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MB that can be filled."""
-    if os.geteuid() != 0:
-        if os.environ.get("CI"):
-            pytest.fail("mounting a small file system takes root")
-        pytest.skip("mounting a small file system takes root")
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    with needs.small_disk(tmp_path / "disk", "24m") as place:
+        yield place
 
 
 def test_a_full_disk_refuses_records_and_takes_them_again_when_there_is_room(small_disk: Path) -> None:

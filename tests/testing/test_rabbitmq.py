@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from headwater.testing.process import ProcessError
 from headwater.testing.rabbitmq import RealRabbitMQ, answers
+from needs import need_rabbitmq
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -15,10 +15,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 @pytest.fixture
 def server(tmp_path: Path) -> RealRabbitMQ:
     """A RabbitMQ that was not started."""
-    if not RealRabbitMQ.installed():
-        if os.environ.get("CI"):
-            pytest.fail("RabbitMQ not found: install Debian's package rabbitmq-server")
-        pytest.skip("RabbitMQ not found: install Debian's package rabbitmq-server")
+    need_rabbitmq()
     return RealRabbitMQ(tmp_path / "data", vhosts=("/", "other"))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_clients.brokers import Broker, broker_of, new_process
-from amqp_clients.conftest import require_rabbitmq
 from clients.access.certificates import Authority
 from clients.access.secured import PASSWORD, USER, add_user
 from clients.brokers import unique
@@ -25,6 +24,7 @@ from headwater.client.errors import AuthenticationFailed, ClientError, Unreachab
 from headwater.core.urls import AmqpUrl
 from headwater.record.amqp.properties import Properties
 from headwater.testing.process import BrokerProcess
+from needs import need_rabbitmq
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.real
 @pytest.fixture(scope="module", params=["headwater", "rabbitmq"], ids=["on-headwater", "on-rabbitmq"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     if request.param == "rabbitmq":
-        require_rabbitmq()
+        need_rabbitmq()
     with new_process(request.param, tmp_path_factory.mktemp(request.param) / "data") as process:
         yield broker_of(process)
 
