@@ -109,9 +109,6 @@ def broker_command(
 
     Prints one line that starts with "ready" once it accepts connections.
     """
-    from headwater.cli.extras import without_hypothesis
-
-    without_hypothesis()
     from headwater.cli.logging import set_up_logging
     from headwater.net.access import AccessOptions
     from headwater.net.serve import BrokerOptions, run_broker

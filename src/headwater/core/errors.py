@@ -10,7 +10,11 @@ Kafka's codes themselves, and which of them a client may retry, are `kio.schema.
 
 from __future__ import annotations
 
-from kio.schema.errors import ErrorCode
+from headwater.core.absent import absent
+
+# kio loads Hypothesis wherever that is installed: two tenths of a second in each process, none of which needs it.
+with absent("hypothesis"):
+    from kio.schema.errors import ErrorCode
 
 __all__ = ["ApiError", "ErrorCode", "HeadwaterError", "SettingError"]
 
