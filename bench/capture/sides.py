@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,9 +51,11 @@ def capturing(
         terminate(process, STOP_SECONDS)
 
 
-def headwater_command(server: RealPostgres, bootstrap: str, scratch: Path) -> list[str]:
+def headwater_command(
+    server: RealPostgres, bootstrap: str, scratch: Path, tables: Sequence[str] = TABLES
+) -> list[str]:
     """Return `headwater capture` with its defaults, and one partition a table."""
-    address = f"{server.url(DATABASE)}#{','.join(TABLES)}"
+    address = f"{server.url(DATABASE)}#{','.join(tables)}"
     command = [str(Path(sys.executable).with_name("headwater")), "capture", "run", address]
     return [*command, "--name=bench", f"--broker=kafka://{bootstrap}", "--partitions=1"]
 

@@ -7,6 +7,7 @@ from bench.scenarios.amqp_rates import Confirms, Queues, Transient
 from bench.scenarios.amqp_raw import AmqpRaw
 from bench.scenarios.amqp_ready import AmqpReady
 from bench.scenarios.base import Scale, Scenario
+from bench.scenarios.capture_large import CaptureLarge
 from bench.scenarios.capture_postgres import CapturePostgres
 from bench.scenarios.compaction import Compaction
 from bench.scenarios.confluent import ConfluentProducer
@@ -54,6 +55,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     AmqpRaw(),
     EventsAppend(),
     CapturePostgres(),
+    CaptureLarge(),
     SparkRead(),
     SparkWindow(),
     SparkTopic(),

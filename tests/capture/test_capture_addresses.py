@@ -30,6 +30,7 @@ def test_tables_are_gathered_by_database() -> None:
     ]
     assert [(each.connector, each.name) for each in found] == [("postgresql", "shop"), ("sqlite", "a")]
     assert str(found[0]) == "postgresql://ann@db/shop"
+    assert "secret" not in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,20 @@ def test_addresses_that_do_not_fit_are_named(address: str, said: str) -> None:
     with pytest.raises(CaptureError, match=said) as raised:
         databases_of([address])
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("letter", ["/", "?", "#", "["])
+def test_a_password_that_ends_too_early_is_not_shown(letter: str) -> None:
+    with pytest.raises(CaptureError, match=r"user or the password .* write / as %2F") as raised:
+        databases_of([f"postgresql://ann:very{letter}secret@db/shop#users"])
+    assert "secret" not in str(raised.value)
+    assert "very" not in str(raised.value)
+
+
+def test_an_at_sign_elsewhere_is_no_password() -> None:
+    address = "postgresql://db/shop?user=ann@example&sslmode=require"
+    assert databases_of([f"{address}#users"]) == [Database(address, ("users",))]
+    assert databases_of(["sqlite:///a@b.db#users"]) == [Database("sqlite:///a@b.db", ("users",))]
 
 
 def test_one_capture_follows_one_database() -> None:

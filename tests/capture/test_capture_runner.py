@@ -17,9 +17,10 @@ from headwater.capture.runner import Limits, Progress, Runner
 from headwater.capture.running import status_line
 from headwater.capture.source import CaptureError, TryAgain
 from headwater.client import AuthenticationFailed, Unreachable
+from headwater.workers.worker import Pauses
 
 TABLE = TableSchema("main", "t", (Column("id", "bigint", "INT"),), ("id",))
-QUICK = Limits(first_pause=0.01, longest_pause=0.04)
+QUICK = Pauses(first=0.01, longest=0.04)
 
 
 def batch(number: int, rows: int = 1) -> Batch:
@@ -106,10 +107,14 @@ class FakePublisher:
         return self._position
 
 
-def run(source: FakeSource, publisher: FakePublisher, *, limits: Limits = QUICK) -> tuple[Runner, list[str]]:
+def run(
+    source: FakeSource, publisher: FakePublisher, *, limits: Limits | None = None
+) -> tuple[Runner, list[str]]:
     said: list[str] = []
-    runner = Runner(lambda: source, lambda: cast(Publisher, publisher), limits=limits, say=said.append)
-    runner.run(until_idle=True)
+    runner = Runner(
+        lambda: source, lambda: cast(Publisher, publisher), limits=limits, pauses=QUICK, say=said.append
+    )
+    runner.run(until_end=True)
     return runner, said
 
 
@@ -133,7 +138,7 @@ def test_what_comes_during_a_commit_is_the_next_transaction() -> None:
 def test_a_transaction_ends_at_its_size() -> None:
     source = FakeSource(*(batch(number, rows=10) for number in range(6)))
     publisher = FakePublisher()
-    run(source, publisher, limits=Limits(bytes=2000, first_pause=0.01))
+    run(source, publisher, limits=Limits(bytes=2000))
     assert max(len(made) for made in publisher.transactions) <= 2
     assert [number for made in publisher.transactions for number in made] == list(range(6))
 
@@ -164,8 +169,8 @@ def test_what_may_be_over_is_tried_again_with_growing_pauses() -> None:
     publisher = FakePublisher()
     said: list[str] = []
     left = iter(sources)
-    runner = Runner(lambda: next(left), lambda: cast(Publisher, publisher), limits=QUICK, say=said.append)
-    runner.run(until_idle=True)
+    runner = Runner(lambda: next(left), lambda: cast(Publisher, publisher), pauses=QUICK, say=said.append)
+    runner.run(until_end=True)
     assert said == [
         "the database restarts; trying again in 0.01 s",
         "no broker answers; trying again in 0.02 s",
@@ -187,7 +192,7 @@ def test_what_needs_somebody_ends_it(error: Exception) -> None:
 
 def test_it_stops_when_it_is_told_to() -> None:
     source, publisher = FakeSource(batch(1)), FakePublisher()
-    runner = Runner(lambda: source, lambda: cast(Publisher, publisher), limits=QUICK)
+    runner = Runner(lambda: source, lambda: cast(Publisher, publisher), pauses=QUICK)
     thread = threading.Thread(target=runner.run)
     thread.start()
     while not publisher.transactions:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.capture.sqlite import source as sqlite_source
 
 from .sqlite_model import Captured, make, replay, same, table_rows
@@ -84,7 +85,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_source, "_FORGET_SECONDS", 0.0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32))
 def test_changes_lead_to_the_rows(seed: int) -> None:
     draw = Random(seed)

@@ -27,7 +27,7 @@ PAIRS = "CREATE TABLE pairs (a TEXT NOT NULL, b INT NOT NULL, c REAL, PRIMARY KE
 
 def drain(capture: Capture, bootstrap: str) -> list[str]:
     said: list[str] = []
-    capture.runner(KafkaUrl.parse(f"kafka://{bootstrap}"), say=said.append).run(until_idle=True)
+    capture.runner(KafkaUrl.parse(f"kafka://{bootstrap}"), say=said.append).run(until_end=True)
     return said
 
 

@@ -11,9 +11,10 @@ in the database.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import PurePath
 from typing import cast
@@ -38,7 +39,7 @@ _PACKAGES = {
 class Database:
     """A database, and those of its tables that are captured."""
 
-    url: str
+    url: str = field(repr=False)
     """Without the tables; it may hold a password."""
     tables: tuple[str, ...]
 
@@ -75,6 +76,8 @@ def databases_of(addresses: Iterable[str]) -> list[Database]:
         if scheme not in _PACKAGES:
             known = ", ".join(f"{name}://" for name in ("postgresql", "mysql", "sqlite"))
             raise CaptureError(f"{scheme}:// is no database that can be captured: write one of {known}")
+        if scheme != "sqlite":
+            _check_login(address)
         wanted = [table.strip() for table in named.split(",") if table.strip()]
         if not wanted:
             raise CaptureError(
@@ -100,6 +103,25 @@ def read_table(database: Database, table: str) -> Iterator[tuple[TableSchema, li
     package, _ = _PACKAGES[_scheme(database.url)]
     module = import_module(f"headwater.capture.{package}")
     yield from module.read_table(database.url, table)
+
+
+def _check_login(address: str) -> None:
+    """Raise an error for a login that ends too early, before parts of it are taken for a host, and shown."""
+    scheme, _, rest = address.partition("://")
+    login = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    behind = rest[len(login) :]
+    cut_off = (
+        "@" not in login and "@" in behind and (not behind.startswith("/") or "@" in behind.split("?")[0])
+    )
+    try:
+        urlsplit(address)
+    except ValueError:  # a bracket, which only belongs to an address of IPv6
+        cut_off = True
+    if cut_off:
+        raise CaptureError(
+            f"the user or the password in the {scheme}:// address has a letter that ends it: write / as %2F, ? as %3F,"
+            " # as %23, @ as %40, [ as %5B, ] as %5D and % as %25"
+        )
 
 
 def _scheme(url: str) -> str:

@@ -239,5 +239,12 @@ def _value_template(table: TableSchema, origin: Origin) -> bytes:
 
 
 def _unavailable(type_: str) -> bytes:
-    text = b64encode(UNAVAILABLE.encode()).decode() if type_ == "binary" else UNAVAILABLE
-    return json_bytes(text)
+    match type_:
+        case "binary":
+            return json_bytes(b64encode(UNAVAILABLE.encode()).decode())
+        case "map<string,string>":
+            return json_bytes({UNAVAILABLE: UNAVAILABLE})
+        case "array<string>":
+            return json_bytes([UNAVAILABLE])
+        case _:
+            return json_bytes(UNAVAILABLE)

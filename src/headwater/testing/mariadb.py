@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 from headwater.testing.process import ProcessError
@@ -27,7 +28,7 @@ class RealMariaDB(RealServer):
     """
 
     name = "MariaDB"
-    account = "mysql"
+    account: ClassVar[str | None] = "mysql"
     stop_seconds = 30
     user = "headwater"
     password = "secret"
@@ -105,7 +106,15 @@ class RealMariaDB(RealServer):
 
     def launch(self, log: int) -> subprocess.Popen[bytes]:
         """Start MariaDB."""
-        settings = {
+        settings = {**self.common_settings(), "innodb_log_file_size": "32M", **self.settings}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return self.spawn(
+            ["mariadbd", "--no-defaults", f"--datadir={self.data / 'databases'}", *options], log
+        )
+
+    def common_settings(self) -> dict[str, str]:
+        """Return the settings that MySQL shares."""
+        return {
             "bind_address": self.host,
             "port": str(self.port),
             "socket": str(self.data / "server.sock"),
@@ -115,15 +124,9 @@ class RealMariaDB(RealServer):
             "binlog_format": "ROW",
             "server_id": "1",
             "innodb_buffer_pool_size": "64M",
-            "innodb_log_file_size": "32M",
             # What was committed must survive a killed process; nobody pulls this machine's plug.
             "innodb_flush_log_at_trx_commit": "2",
-            **self.settings,
         }
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        return self.spawn(
-            ["mariadbd", "--no-defaults", f"--datadir={self.data / 'databases'}", *options], log
-        )
 
     def answers(self) -> bool:
         """Tell whether it runs statements."""

@@ -1,4 +1,4 @@
-"""A MariaDB for all tests of this directory, and databases in it."""
+"""A MariaDB and a MySQL for all tests of this directory, and databases in them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,41 @@ import pymysql
 import pytest
 
 from headwater.testing.mariadb import RealMariaDB
-from needs import need
+from headwater.testing.mysql import RealMySQL
+from needs import need, need_mysql
 
 SETTINGS = {"sql_mode": "", "sync_binlog": "0", "max_connections": "200"}
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="session", params=[RealMariaDB, RealMySQL], ids=lambda kind: f"on-{kind.name.lower()}")
+def kind(request: pytest.FixtureRequest) -> type[RealMariaDB]:
+    """Which server a test runs on."""
+    found: type[RealMariaDB] = request.param
+    if found is RealMySQL:
+        need_mysql()
+    else:
+        need("mariadbd", "mariadb-server")
+    return found
+
+
 @pytest.fixture(scope="session")
-def server() -> Iterator[RealMariaDB]:
-    need("mariadbd", "mariadb-server")
-    with RealMariaDB(settings=SETTINGS) as running:
+def server(kind: type[RealMariaDB]) -> Iterator[RealMariaDB]:
+    with kind(settings=SETTINGS) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def is_mysql(kind: type[RealMariaDB]) -> bool:
+    """Whether it is MySQL and not MariaDB."""
+    return kind is RealMySQL
+
+
+def numbers(first: int, last: int) -> str:
+    """Return what stands behind FROM and has the numbers `seq` in it."""
+    zeros = f"concat('[0', repeat(',0', {last - first}), ']')"
+    series = f"JSON_TABLE({zeros}, '$[*]' COLUMNS (place FOR ORDINALITY)) AS series"
+    return f"(SELECT place + {first - 1} AS seq FROM {series}) AS numbers"
 
 
 @pytest.fixture

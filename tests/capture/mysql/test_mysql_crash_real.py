@@ -19,7 +19,7 @@ from headwater.client import UnknownTopic
 from headwater.testing.mariadb import RealMariaDB
 from headwater.testing.process import BrokerProcess, terminate
 
-from .conftest import SETTINGS, Session
+from .conftest import SETTINGS, Session, numbers
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(150)]
 
@@ -56,14 +56,16 @@ class Application(threading.Thread):
         time.sleep(0.003)  # it should not write more than a busy machine captures
 
 
-def start_capture(url: str, bootstrap: str, log: Path, *more: str) -> subprocess.Popen[bytes]:
+def start_capture(
+    url: str, bootstrap: str, log: Path, *more: str, name: str = "bank"
+) -> subprocess.Popen[bytes]:
     program = str(Path(sys.executable).with_name("headwater"))
     command = [
         program,
         "capture",
         "run",
         f"{url}#accounts",
-        "--name=bank",
+        f"--name={name}",
         f"--broker=kafka://{bootstrap}",
         *more,
     ]
@@ -86,18 +88,20 @@ def assert_published(rows: list[dict[str, Any]], bootstrap: str) -> None:
         raise AssertionError from error
 
 
-def test_versions_are_in_the_topic_without_gap_and_without_repetition(tmp_path: Path) -> None:
+def test_versions_are_in_the_topic_without_gap_and_without_repetition(
+    tmp_path: Path, kind: type[RealMariaDB]
+) -> None:
     seed = random.SystemRandom().randint(0, 10**9)
     chance = random.Random(seed)
     log = tmp_path / "capture.log"
     with (
-        RealMariaDB(settings=SETTINGS | {"sync_binlog": "1"}) as server,
+        kind(settings=SETTINGS | {"sync_binlog": "1"}) as server,
         BrokerProcess(tmp_path / "broker", settings={"num.partitions": "2"}) as broker,
     ):
         url = server.database("bank")
         sql = Session(url)
         sql("CREATE TABLE accounts (id int PRIMARY KEY, version int NOT NULL)")
-        sql(f"INSERT INTO accounts SELECT seq, 0 FROM seq_0_to_{ACCOUNTS - 1}")
+        sql(f"INSERT INTO accounts SELECT seq, 0 FROM {numbers(0, ACCOUNTS - 1)}")
         application = Application(url, seed)
         begun = 0
         capture = start_capture(url, broker.bootstrap, log)
@@ -137,19 +141,19 @@ def test_versions_are_in_the_topic_without_gap_and_without_repetition(tmp_path: 
 
 
 def test_once_ends_when_all_is_published(
-    tmp_path: Path, headwater_broker: BrokerProcess, url: str, sql: Session
+    tmp_path: Path, headwater_broker: BrokerProcess, url: str, sql: Session, name: str
 ) -> None:
     sql("CREATE TABLE accounts (id int PRIMARY KEY, version int NOT NULL)")
     sql("CREATE TABLE others (id int PRIMARY KEY AUTO_INCREMENT, note text)")
     sql("INSERT INTO accounts VALUES (1, 1)")
     log = tmp_path / "capture.log"
     for turn in range(2):
-        capture = start_capture(url, headwater_broker.bootstrap, log, "--once", f"--prefix={sql.database}")
+        capture = start_capture(url, headwater_broker.bootstrap, log, "--once", name=name)
         assert capture.wait(60) == 0, log.read_text()
         # More than is read in the time after which a batch comes whatever there is.
-        sql(f"INSERT INTO others (note) SELECT repeat('x', 5000) FROM seq_1_to_{3000}")
+        sql(f"INSERT INTO others (note) SELECT repeat('x', 5000) FROM {numbers(1, 3000)}")
         sql("UPDATE accounts SET version = %s", turn + 2)
-    capture = start_capture(url, headwater_broker.bootstrap, log, "--once", f"--prefix={sql.database}")
+    capture = start_capture(url, headwater_broker.bootstrap, log, "--once", name=name)
     assert capture.wait(60) == 0, log.read_text()
-    topic = f"{sql.database}.{sql.database}.accounts"
+    topic = f"{name}.{sql.database}.accounts"
     assert [said["after"]["version"] for said in envelopes(headwater_broker.bootstrap, topic)] == [1, 2, 3]

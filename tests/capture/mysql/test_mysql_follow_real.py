@@ -12,7 +12,7 @@ from headwater.capture.mysql import snapshot as snapshot_module
 from headwater.capture.mysql import stream as stream_module
 from headwater.testing.mariadb import RealMariaDB
 
-from .conftest import SETTINGS, Session
+from .conftest import SETTINGS, Session, numbers
 from .follower import Follower, rows_of
 
 pytestmark = pytest.mark.real
@@ -21,11 +21,19 @@ USERS = "CREATE TABLE users (id int PRIMARY KEY, name varchar(100))"
 
 
 def fill(sql: Session, rows: int, first: int = 1) -> None:
-    sql(f"INSERT INTO users SELECT seq, concat('user ', seq) FROM seq_{first}_to_{first + rows - 1}")
+    sql(f"INSERT INTO users SELECT seq, concat('user ', seq) FROM {numbers(first, first + rows - 1)}")
+
+
+def last_gtid(sql: Session, *, is_mysql: bool) -> str:
+    """Return the name of the last transaction."""
+    if not is_mysql:
+        return str(sql("SELECT @@last_gtid")[0][0])
+    server, last = sql("SELECT @@server_uuid, @@gtid_executed")[0]
+    return f"{server}:{last.rpartition('-')[2]}"
 
 
 @pytest.mark.parametrize("parameters", ["", "?gtid=off"])
-def test_a_snapshot_and_then_the_stream(url: str, sql: Session, parameters: str) -> None:
+def test_a_snapshot_and_then_the_stream(url: str, sql: Session, parameters: str, is_mysql: bool) -> None:
     sql(USERS)
     sql("CREATE TABLE others (id int PRIMARY KEY)")
     fill(sql, 6000)
@@ -42,7 +50,7 @@ def test_a_snapshot_and_then_the_stream(url: str, sql: Session, parameters: str)
         follower.until(lambda: len(follower.changes) == 6003)
         last = follower.changes[-3:]
         assert [change.op for change in last] == ["c", "u", "d"]
-        assert last[0].transaction == last[2].transaction == sql("SELECT @@last_gtid")[0][0]
+        assert last[0].transaction == last[2].transaction == last_gtid(sql, is_mysql=is_mysql)
         assert abs(last[0].time_us / 1e6 - time.time()) < 60
         assert last[0].source["file"].startswith("binlog.")
         assert follower.rows == rows_of(url, ["users"])
@@ -77,13 +85,20 @@ def test_nothing_happens_and_batches_come_all_the_same(url: str, sql: Session) -
         assert follower.position["pos"] > before["pos"]
 
 
-def test_a_large_transaction_comes_in_parts_that_can_be_gone_on_from(url: str, sql: Session) -> None:
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_large_transaction_comes_in_parts_that_can_be_gone_on_from(
+    url: str, sql: Session, is_mysql: bool, is_compressed: bool
+) -> None:
+    if is_compressed and not is_mysql:
+        pytest.skip("MariaDB compresses events, not transactions")
+    if is_mysql:
+        sql("SET binlog_transaction_compression = %s", is_compressed)
     sql(USERS)
     sql("CREATE TABLE others (id int PRIMARY KEY)")
     with Follower(url, ["users"]) as follower:
         follower.settle()
         sql("BEGIN")
-        sql("INSERT INTO others SELECT seq FROM seq_1_to_3000")
+        sql(f"INSERT INTO others SELECT seq FROM {numbers(1, 3000)}")
         fill(sql, 30000)
         sql("UPDATE users SET name = concat(name, '!') WHERE id <= 15000")
         sql("COMMIT")
@@ -145,7 +160,7 @@ def test_writers_during_the_snapshot_and_restarts_lose_and_repeat_nothing(
     fill(sql, 1500)
     sql(
         "INSERT INTO pairs SELECT concat(char(65 + seq % 50), seq % 9), date '2024-01-01' + INTERVAL seq % 27 DAY, seq"
-        " FROM seq_1_to_800 ON DUPLICATE KEY UPDATE n = seq"
+        f" FROM {numbers(1, 800)} ON DUPLICATE KEY UPDATE n = seq"
     )
     draw = random.Random(collation)
     ended = threading.Event()
@@ -199,8 +214,8 @@ def test_a_table_that_is_added_is_read_while_the_others_go_on(url: str, sql: Ses
 
 
 @pytest.mark.timeout(90)
-def test_a_server_that_is_killed_and_started_again() -> None:
-    with RealMariaDB(settings=SETTINGS | {"sync_binlog": "1"}) as server:
+def test_a_server_that_is_killed_and_started_again(kind: type[RealMariaDB]) -> None:
+    with kind(settings=SETTINGS | {"sync_binlog": "1"}) as server:
         url = server.database("shop")
         sql = Session(url)
         sql(USERS)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.capture.mysql.keys import KeyOrder, after
 from headwater.capture.mysql.rows import RowReader, fits
 from headwater.capture.mysql.tables import Field, Table
@@ -43,7 +44,7 @@ def decimal_bytes(number: int, digits: int, behind: int) -> bytes:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_decimals(data: st.DataObject) -> None:
     digits = data.draw(st.integers(1, 65))
     behind = data.draw(st.integers(0, min(digits, 30)))

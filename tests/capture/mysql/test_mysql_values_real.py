@@ -28,7 +28,6 @@ VALUES: list[tuple[str, str, Any]] = [
     ("bigint unsigned", "18446744073709551615", 18446744073709551615),
     ("decimal(20,5)", "-1234567890.12345", Decimal("-1234567890.12345")),
     ("decimal(5,0)", "-7", -7),
-    ("decimal(38,38)", "0.12345678901234567890123456789012345678", Decimal("0.12345678901234567890123456789012345678")),
     ("decimal(65,30)", "-12345678901234567890123456789012345.1", f"-12345678901234567890123456789012345.1{'0' * 29}"),
     ("decimal(12,2) zerofill", "3.5", Decimal("3.50")),
     ("float", "0.1", Decimal("0.1")),
@@ -57,7 +56,7 @@ VALUES: list[tuple[str, str, Any]] = [
     ("enum('x')", "'no member'", ""),
     ("set('p','q','r')", "'r,p'", "p,r"),
     ("set('p','q')", "''", ""),
-    ("json", "'{\"a\":  [1.10, null]}'", '{"a":  [1.10, null]}'),
+    ("json", "'{\"a\": [1.1, null]}'", '{"a": [1.1, null]}'),
     ("char(5)", "'ab  '", "ab"),
     ("char(255) CHARACTER SET utf8mb4", "repeat('😀', 255)", "😀" * 255),
     ("varchar(300)", "'quote \" back \\\\ line \\n \\0 é 😀'", 'quote " back \\ line \n \0 é 😀'),
@@ -77,41 +76,64 @@ VALUES: list[tuple[str, str, Any]] = [
     ("mediumblob", "x'00ff'", "AP8="),
     ("varchar(9) CHARACTER SET binary", "x'ff'", "/w=="),
     ("point", "st_geomfromtext('POINT(1 2)')", "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="),
+    ("int AS (id * 2) VIRTUAL", "DEFAULT", 2),
+    ("int AS (id * 3) STORED", "DEFAULT", 3),
+]  # fmt: skip
+OF_MARIADB: list[tuple[str, str, Any]] = [
+    ("decimal(38,38)", "0.12345678901234567890123456789012345678", Decimal("0.12345678901234567890123456789012345678")),
     ("uuid", "'123e4567-e89b-12d3-a456-426655440000'", "123e4567-e89b-12d3-a456-426655440000"),
     ("inet6", "'1::'", "1::"),
     ("inet6", "'::ffff:1.2.3.4'", "::ffff:1.2.3.4"),
     ("inet4", "'10.0.0.0'", "10.0.0.0"),
-    ("int AS (id * 2) VIRTUAL", "DEFAULT", 2),
-    ("int AS (id * 3) STORED", "DEFAULT", 3),
+    ("json", "'{\"a\":  [1.10, null]}'", '{"a":  [1.10, null]}'),
 ]  # fmt: skip
-TABLE = f"CREATE TABLE t (id int PRIMARY KEY, {', '.join(f'c{n} {native}' for n, (native, _, _) in enumerate(VALUES))})"
-INSERT = f"INSERT INTO t VALUES (1, {', '.join(value for _, value, _ in VALUES)})"
+OF_MYSQL: list[tuple[str, str, Any]] = [
+    ("json", "'{\"bb\":  [1.10, null, -7, \"é\\\\n\"], \"a\": {}}'", '{"a": {}, "bb": [1.1, null, -7, "é\\n"]}'),
+    ("json", "json_array(4294967296, 18446744073709551615, true)", "[4294967296, 18446744073709551615, true]"),
+    ("json", "json_array(date '2024-02-29', time '-12:13:14.5')", '["2024-02-29", "-12:13:14.500000"]'),
+    ("json", "json_array(timestamp '2024-02-29 01:02:03')", '["2024-02-29 01:02:03.000000"]'),
+    ("json", "concat('[\"', repeat('z', 70000), '\"]')", f'["{"z" * 70000}"]'),
+    ("json", "'\"text\"'", '"text"'),
+    ("json", "json_array(-1234567890123456789.012345, 1.10, 1e100)", "[-1234567890123456789.012345, 1.1, 1e+100]"),
+    ("json", "json_array(x'00ff')", '["base64:type15:AP8="]'),
+]  # fmt: skip
+
+
+def table_of(values: list[tuple[str, str, Any]]) -> tuple[str, str]:
+    """Return the statements that make a table of columns and write a row with their values."""
+    columns = ", ".join(f"c{n} {native}" for n, (native, _, _) in enumerate(values))
+    return (
+        f"CREATE TABLE t (id int PRIMARY KEY, {columns}) CHARACTER SET utf8mb4",
+        f"INSERT INTO t VALUES (1, {', '.join(value for _, value, _ in values)})",
+    )
 
 
 def parsed(row: tuple[bytes | None, ...]) -> list[Any]:
     return [json.loads(cell or b"", parse_float=Decimal) for cell in row]
 
 
-@pytest.mark.parametrize(
-    "setting", ["binlog_row_metadata = FULL", "binlog_checksum = NONE", "log_bin_compress = ON"]
-)
-def test_values(url: str, sql: Session, setting: str) -> None:
+@pytest.mark.parametrize("setting", ["binlog_row_metadata = FULL", "binlog_checksum = NONE", "compression"])
+def test_values(url: str, sql: Session, setting: str, is_mysql: bool) -> None:
+    if setting == "compression":
+        setting = f"{'binlog_transaction_compression' if is_mysql else 'log_bin_compress'} = ON"
+    values = (OF_MYSQL if is_mysql else OF_MARIADB) + VALUES
+    create, insert = table_of(values)
     name = setting.partition(" ")[0]
     was = sql(f"SHOW GLOBAL VARIABLES LIKE '{name}'")[0][1]
     sql(f"SET GLOBAL {setting}")
     sql("SET time_zone = '+05:00'")
     try:
-        sql(TABLE + " CHARACTER SET utf8mb4")
+        sql(create)
         with Follower(url, ["t"]) as follower:
             follower.settle()
             session = Session(url)  # which has what was set
             session("SET time_zone = '+05:00'")
-            session(INSERT)
+            session(insert)
             session("INSERT INTO t (id) VALUES (2)")
             follower.until(lambda: follower.ops() == "cc")
             [first, second] = follower.rows["t"].values()
-            assert parsed(first) == [1, *(wanted for _, _, wanted in VALUES)]
-            assert parsed(second)[1:-2] == [None] * (len(VALUES) - 2)
+            assert parsed(first) == [1, *(wanted for _, _, wanted in values)]
+            assert parsed(second)[1:-2] == [None] * (len(values) - 2)
             assert follower.rows == rows_of(url, ["t"])
             session("UPDATE t SET id = id + 10")
             session("DELETE FROM t")

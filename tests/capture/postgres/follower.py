@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from headwater.capture.change import Batch, Change, Row
+from capture.following import Following, Rows, key_of
+from headwater.capture.change import Change
 from headwater.capture.postgres import open_source
 from headwater.capture.postgres.catalog import Catalog
 from headwater.capture.postgres.config import Config
 from headwater.capture.postgres.connection import connect
 from headwater.capture.postgres.snapshot import begin_reading, read_table
 from headwater.capture.postgres.source import PostgresSource
-from headwater.capture.source import TryAgain
-
-Rows = dict[str, dict[tuple[bytes | None, ...], Row]]
 
 
 def rows_of(url: str, tables: Sequence[str]) -> Rows:
@@ -36,64 +32,25 @@ def rows_of(url: str, tables: Sequence[str]) -> Rows:
         return found
 
 
-def key_of(change: Change, row: Row | None) -> tuple[bytes | None, ...]:
-    """Return the values of a row's key."""
-    assert row is not None
-    names = [column.name for column in change.table.columns]
-    return tuple(row[names.index(name)] for name in change.table.key)
-
-
-class Follower:
-    """The rows that a source's changes lead to; every change has to fit to what is there."""
+class Follower(Following[PostgresSource]):
+    """The rows that a source's changes lead to; unless not `strict`, every change has to fit to what is there."""
 
     def __init__(self, url: str, tables: Sequence[str], *, name: str = "test", strict: bool = True) -> None:
-        self.url = url
-        self.tables = tables
+        super().__init__(url, tables)
         self.name = name
         self.strict = strict
-        self.retrying = False
-        self.rows: Rows = {}
-        self.position: Any = None
-        self.changes: list[Change] = []
-        self.largest_batch = 0
-        self._source: PostgresSource | None = None
-        self._batches: Iterator[Batch] | None = None
 
-    def step(self) -> Batch:
-        """Take one batch in; with `retrying`, as often as it takes."""
-        while True:
-            try:
-                return self._step()
-            except TryAgain:
-                if not self.retrying:
-                    raise
-                self.close()
-                time.sleep(0.05)
-
-    def _step(self) -> Batch:
-        if self._source is None or self._batches is None:
-            self._source = open_source(self.url, self.tables, name=self.name)
-            self._source.describe()
-            self._batches = iter(self._source.follow(self.position))
-        batch = next(self._batches)
-        for change in batch.changes:
-            self._apply(change)
-        self.changes += batch.changes
-        self.largest_batch = max(self.largest_batch, len(batch.changes))
-        self.position = json.loads(json.dumps(batch.position))
-        return batch
+    def open(self) -> PostgresSource:
+        """Return a new source, once the database has all that following it needs."""
+        source = open_source(self.url, self.tables, name=self.name)
+        self._source = source  # so that it is closed if it refuses
+        source.describe()
+        return source
 
     def acknowledge(self) -> None:
         """Let the database forget what was taken in."""
         assert self._source is not None
         self._source.acknowledge(self.position)
-
-    def until(self, done: Callable[[], bool], seconds: float = 30) -> None:
-        """Take batches in until something is so."""
-        deadline = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < deadline, f"not within {seconds} s: {self.changes[-3:]}"
-            self.step()
 
     def settle(self, seconds: float = 30) -> None:
         """Take batches in until nothing more comes."""
@@ -101,19 +58,8 @@ class Follower:
         while (batch := self.step()).changes or batch.is_behind:
             assert time.monotonic() < deadline, f"not within {seconds} s"
 
-    def close(self) -> None:
-        """Leave the database; the next step goes on from the last position."""
-        if self._source is not None:
-            self._source.close()
-        self._source = self._batches = None
-
-    def __enter__(self) -> Follower:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _apply(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
+        """Take a change into the rows; what it leaves out stays as it was."""
         rows = self.rows.setdefault(str(change.table), {})
         if change.op == "t":
             rows.clear()

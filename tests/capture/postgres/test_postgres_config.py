@@ -29,6 +29,7 @@ def test_what_is_ours_is_told_from_what_is_libpqs() -> None:
     assert not found.owns_publication
     assert found.tables == (("public", "users"), ("sales", "Orders"))
     assert found.place == "postgresql://db:5433/shop"
+    assert "cret" not in repr(found)
 
 
 @pytest.mark.parametrize("name", ["shop.users", "Shop", "ü" * 40, "x" * 80])

@@ -18,6 +18,7 @@ from headwater.capture.postgres.values import (
     boolean,
     date,
     hexadecimal,
+    hstore,
     number,
     string,
     timestamp,
@@ -76,11 +77,35 @@ def test_a_number_keeps_its_digits(value: Decimal) -> None:
             r'{a,"b c","NULL",NULL,"q\"u\\o","","{,}"}',
             ["a", "b c", "NULL", None, 'q"u\\o', "", "{,}"],
         ),
+        (hstore, "", {}),
+        (
+            hstore,
+            r'"a"=>"1", "b"=>NULL, "c"=>"NULL", ""=>"", "q\"u\\o"=>"=>, \"x\""',
+            {
+                "a": "1",
+                "b": None,
+                "c": "NULL",
+                "": "",
+                'q"u\\o': '=>, "x"',
+            },
+        ),
+        (array_of(hstore), r'{"\"a\"=>\"1\"",NULL}', [{"a": "1"}, None]),
         (array_of(timestamp_utc), '{"2024-05-31 12:34:56+00"}', ["2024-05-31T12:34:56Z"]),
     ],
 )
 def test_a_value_is_its_json(convert: Convert, text: str, value: Any) -> None:
     assert json.loads(convert(text.encode())) == value
+
+
+@given(st.dictionaries(_texts, st.none() | _texts, max_size=5))
+def test_an_hstore_is_an_object_of_its_pairs(pairs: dict[str, str | None]) -> None:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    written = ", ".join(
+        f"{quoted(key)}=>{'NULL' if value is None else quoted(value)}" for key, value in pairs.items()
+    )
+    assert json.loads(hstore(written.encode())) == pairs
 
 
 @given(st.lists(st.none() | _texts, min_size=1, max_size=5))
@@ -103,6 +128,8 @@ _TYPES = Types(
         TypeRow(9001, "d", "N", 0, ",", 1700, ((10 << 16) | 2) + 4),
         TypeRow(9002, "d", "S", 0, ",", 1007, -1),
         TypeRow(9003, "e", "E", 0, ",", 0, -1),
+        TypeRow(9004, "b", "U", 0, ",", 0, -1, is_hstore=True),
+        TypeRow(9005, "b", "A", 9004, ",", 0, -1),
     ]
 )
 
@@ -129,6 +156,8 @@ _TYPES = Types(
         (9001, -1, "decimal(10,2)"),
         (9002, -1, "array<int>"),
         (9003, -1, "string"),
+        (9004, -1, "map<string,string>"),
+        (9005, -1, "array<map<string,string>>"),
         (424242, -1, "string"),
     ],
 )

@@ -31,13 +31,13 @@ class Authority:
             "-keyout", self._key, "-out", self.cert,
         )  # fmt: skip
 
-    def issue(self, name: str, *, days: int = 2) -> Certificate:
-        """Sign a certificate for this machine; with no days, it is over as soon as it is there."""
+    def issue(self, name: str, *, days: int = 2, names: str = NAMES) -> Certificate:
+        """Sign a certificate, for this machine unless told; with no days, it is over as soon as it is there."""
         made = Certificate(
             self._directory / f"{self._name}-{name}.pem", self._directory / f"{self._name}-{name}.key"
         )
         request, extensions = self._directory / "request.pem", self._directory / "extensions"
-        extensions.write_text(NAMES)
+        extensions.write_text(names)
         self._run(f"req -newkey rsa:2048 -nodes -subj /CN={name}", "-keyout", made.key, "-out", request)
         self._run(
             f"x509 -req -days {days} -CAcreateserial",

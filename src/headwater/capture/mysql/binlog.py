@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.capture.change import Op
+from headwater.capture.mysql.payload import Payload, length, unpacked
 from headwater.capture.mysql.rows import Stored
 from headwater.capture.source import CaptureError
 
@@ -42,7 +44,6 @@ _UNREADABLE = {
     18: "rows loaded with LOAD DATA in statements: set binlog_format to ROW",
     26: "an incident, behind which changes may be missing: start again with a new snapshot",
     39: "updates of parts of a JSON document: clear binlog_row_value_options",
-    40: "compressed transactions: set binlog_transaction_compression to OFF",
     42: "GTIDs with tags: leave the tags out",
     164: "encrypted events: set encrypt_binlog to OFF",
 }
@@ -120,7 +121,7 @@ class Rows(NamedTuple):
     server_id: int
 
 
-Event = Rotate | Heartbeat | Transaction | Query | Commit | Prepared | TableMap | Rows
+Event = Rotate | Heartbeat | Transaction | Query | Commit | Prepared | TableMap | Rows | Payload
 
 
 class Events:
@@ -132,16 +133,32 @@ class Events:
 
     def read(self, data: bytes) -> Event | None:
         """Return the event, or None where it changes nothing that matters here."""
-        seconds, code, server_id, size, end, flags = _HEADER.unpack_from(data)
-        if code == 15:
+        if data[4] == 15:
             self._describe(data)
             return None
         if self._checksums:
-            if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            if zlib.crc32(memoryview(data)[:-4]) != int.from_bytes(data[-4:], "little"):
                 raise CaptureError(
                     "an event of the binary log has a wrong checksum: look after the server's disk"
                 )
             data = data[:-4]
+        return self._event(data)
+
+    def inside(self, payload: Payload) -> Iterator[Event]:
+        """Yield the events of a compressed transaction; all of them are where it is."""
+        for data in unpacked(payload):
+            event = self._event(data)
+            if isinstance(event, Rows):
+                yield event._replace(begin=payload.begin)
+            elif isinstance(event, Query):
+                yield event._replace(begin=payload.begin, end=payload.end)
+            elif isinstance(event, Commit | Prepared):
+                yield event._replace(end=payload.end)
+            elif event is not None:
+                yield event
+
+    def _event(self, data: bytes) -> Event | None:
+        seconds, code, server_id, size, end, flags = _HEADER.unpack_from(data)
         begin = end - size
         if code in _ROWS:
             return _rows(_ROWS[code], code, data, begin, server_id)
@@ -159,6 +176,8 @@ class Events:
             return Heartbeat()
         if code == 4:
             return Rotate(data[27:].decode(), int.from_bytes(data[19:27], "little"))
+        if code == 40:
+            return Payload.parse(data, begin, end)
         if code in _COMPRESSED_ROWS:
             return _rows(_COMPRESSED_ROWS[code], code, data, begin, server_id, is_compressed=True)
         if code == 165:
@@ -188,15 +207,6 @@ class Events:
         return found
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
-    """Read MySQL's length-encoded integer."""
-    first = data[at]
-    if first < 251:
-        return first, at + 1
-    size = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
-
-
 def _table_map(body: bytes) -> TableMap:
     table_id = int.from_bytes(body[:6], "little")
     at = 9 + body[8]
@@ -204,9 +214,9 @@ def _table_map(body: bytes) -> TableMap:
     at += 1  # each name ends in a zero byte
     name = body[at + 1 : at + 1 + body[at]].decode()
     at += 2 + body[at]
-    count, at = _length(body, at)
+    count, at = length(body, at)
     codes = body[at : at + count]
-    size, at = _length(body, at + count)
+    size, at = length(body, at + count)
     columns = _columns(codes, body[at : at + size])
     at += size + (count + 7) // 8
     return TableMap(table_id, schema, name, columns, _names(body, at))
@@ -230,13 +240,13 @@ def _columns(codes: bytes, metadata: bytes) -> tuple[Stored, ...]:
 def _names(body: bytes, at: int) -> tuple[str, ...]:
     while at < len(body):
         kind = body[at]
-        size, at = _length(body, at + 1)
+        size, at = length(body, at + 1)
         if kind == 4:
             names, end = [], at + size
             while at < end:
-                length, at = _length(body, at)
-                names.append(body[at : at + length].decode())
-                at += length
+                width, at = length(body, at)
+                names.append(body[at : at + width].decode())
+                at += width
             return tuple(names)
         at += size
     return ()
@@ -246,7 +256,7 @@ def _rows(op: Op, code: int, data: bytes, begin: int, server_id: int, *, is_comp
     at = 27
     if code in _SECOND_FORM:
         at += int.from_bytes(data[27:29], "little")
-    count, at = _length(data, at)
+    count, at = length(data, at)
     width = (count + 7) // 8
     images = 2 if op == "u" else 1
     full = (1 << count) - 1

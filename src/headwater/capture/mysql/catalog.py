@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headwater.capture.mysql.connection import Connection
+from headwater.capture.mysql.offset import Gtids
 from headwater.capture.mysql.tables import Field, Table
 from headwater.capture.source import CaptureError, TryAgain
 
-__all__ = ["Described", "characters_of", "check_server", "describe", "log_end"]
+__all__ = ["Described", "characters_of", "check_same", "check_server", "describe", "log_end"]
 
 _TRANSACTIONAL = ("innodb", "rocksdb", "tokudb", "myrocks")
 
@@ -29,7 +30,6 @@ def check_server(connection: Connection) -> None:
         "log_bin",
         "binlog_format",
         "binlog_row_image",
-        "binlog_transaction_compression",
         "binlog_row_value_options",
     )
     wanted = ", ".join(f"'{name}'" for name in names)
@@ -49,13 +49,23 @@ def check_server(connection: Connection) -> None:
             f"{config} logs {settings['binlog_row_image']} rows, without all their columns: SET GLOBAL"
             " binlog_row_image = 'FULL', and have applications connect anew"
         )
-    if settings.get("binlog_transaction_compression") == "ON":
-        raise CaptureError(
-            f"{config} compresses transactions in its binary log: SET GLOBAL binlog_transaction_compression = OFF"
-        )
     if settings.get("binlog_row_value_options"):
         raise CaptureError(f"{config} logs parts of JSON documents: SET GLOBAL binlog_row_value_options = ''")
     _check_grants(connection)
+
+
+def check_same(connection: Connection, seen: Gtids) -> None:
+    """Raise an error unless the server, or one that it is a replica of, is the one whose transactions were seen."""
+    unknown = seen.is_mariadb != connection.is_mariadb
+    if not unknown and not connection.is_mariadb:
+        executed = Gtids(connection.texts("SELECT @@global.gtid_executed")[0][0] or "")
+        unknown = not seen.servers <= executed.servers
+    if unknown:
+        raise CaptureError(
+            f"{connection.config} has never had the transactions that were followed ({seen}): give the address of the"
+            " server that has, or of a replica of it; if its log was reset, `headwater capture snapshot` takes a new"
+            " snapshot"
+        )
 
 
 def _check_grants(connection: Connection) -> None:

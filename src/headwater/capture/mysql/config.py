@@ -1,6 +1,6 @@
 """What an address says besides where the server is: how to get in, and as which replica.
 
-`mysql://USER:PASSWORD@HOST:PORT/DATABASE?server_id=NUMBER&gtid=off&tls=true&ca=FILE&cert=FILE&key=FILE`
+`mysql://USER:PASSWORD@HOST:PORT/DATABASE?server_id=NUMBER&gtid=off&tls=true&ca=FILE&verify=ca&cert=FILE&key=FILE`
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from headwater.capture.mysql.tls import TLS, switch
 from headwater.capture.source import CaptureError
 
 __all__ = ["Config"]
 
-_PARAMETERS = ("server_id", "gtid", "tls", "ca", "cert", "key")
+_PARAMETERS = ("server_id", "gtid", *TLS.PARAMETERS)
 _PORT = 3306
 
 
@@ -41,10 +42,7 @@ class Config:
     """As which replica the server knows us; no two may have the same."""
     gtid: bool = True
     """Whether to go on by GTID, where the server has them, which works on its replicas too."""
-    tls: bool = False
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
+    tls: TLS = field(default_factory=TLS)
 
     @classmethod
     def parse(cls, url: str, tables: Sequence[str]) -> Config:
@@ -61,7 +59,6 @@ class Config:
                     f"a MySQL address has no parameter {name!r}: it takes {', '.join(_PARAMETERS)}"
                 )
         database = unquote(parts.path).strip("/")
-        files = {name: found[name] for name in ("ca", "cert", "key") if name in found}
         return cls(
             host=parts.hostname or "127.0.0.1",
             port=port,
@@ -70,14 +67,13 @@ class Config:
             database=database,
             tables=tuple(_table(table, database) for table in tables),
             server_id=_server_id(found.get("server_id")),
-            gtid=_switch("gtid", found.get("gtid", "on")),
-            tls=_switch("tls", found["tls"]) if "tls" in found else bool(files),
-            **files,
+            gtid=switch("gtid", found.get("gtid", "on")),
+            tls=TLS.parse(found),
         )
 
     def connecting(self) -> dict[str, Any]:
         """Return what PyMySQL's connections are made with."""
-        found: dict[str, Any] = {
+        return {
             "host": self.host,
             "port": self.port,
             "user": self.user,
@@ -85,13 +81,8 @@ class Config:
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": 10,
+            **self.tls.connecting(),
         }
-        if self.tls:
-            found |= {"ssl_ca": self.ca, "ssl_cert": self.cert, "ssl_key": self.key}
-            found |= {"ssl_verify_cert": self.ca is not None, "ssl_verify_identity": self.ca is not None}
-            if self.ca is None and self.cert is None:
-                found["ssl"] = {"ca": None}
-        return found
 
     def __str__(self) -> str:
         """Return the address as it may be shown."""
@@ -117,9 +108,3 @@ def _server_id(text: str | None) -> int:
     if not text.isdigit() or not 0 < int(text) < 1 << 32:
         raise CaptureError(f"server_id={text} is not a number from 1 to 4294967295")
     return int(text)
-
-
-def _switch(name: str, text: str) -> bool:
-    if text not in ("on", "off", "true", "false"):
-        raise CaptureError(f"{name}={text} is neither on nor off")
-    return text in ("on", "true")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -50,6 +51,19 @@ def understood(config: Config) -> Iterator[None]:
 def _meaning(error: pymysql.err.MySQLError, config: Config) -> CaptureError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     said = str(error.args[1]) if len(error.args) > 1 else str(error)
+    cause = getattr(error, "original_exception", None)  # why there is no connection
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return config.tls.distrust(str(config), cause)
+    if code == 2026:
+        return CaptureError(
+            f"{config} takes no encrypted connections: turn TLS on at the server (ssl_cert, ssl_key), or leave"
+            f" tls, ca, cert and key out of the address. It says: {said}"
+        )
+    if code == 3159:
+        return CaptureError(
+            f"{config} takes encrypted connections alone: write tls=true, or ca=FILE, into the address, and not"
+            f" tls=off. It says: {said}"
+        )
     if code in _PASSING or isinstance(error, pymysql.err.InternalError):
         return TryAgain(f"{config}: {said} ({code})")
     if code == 1236:
@@ -65,7 +79,9 @@ def _meaning(error: pymysql.err.MySQLError, config: Config) -> CaptureError:
         )
     if code in (1045, 1698, 1251):
         return CaptureError(
-            f"{config} does not let us in: look after the user and the password. It says: {said}"
+            f"{config} does not let us in: look after the user and the password, and where the user has to come with"
+            " encryption (REQUIRE SSL, require_secure_transport) or a certificate (REQUIRE X509), after tls, cert and"
+            f" key. It says: {said}"
         )
     if code == 1049:
         return CaptureError(f"{config}: {said}: look after the name of the database")
@@ -102,6 +118,11 @@ class Connection:
     def version(self) -> str:
         """What the server says it is."""
         return str(self._pymysql.get_server_info())
+
+    @property
+    def id(self) -> int:
+        """By which number the server knows it, to `KILL` what it does."""
+        return int(self._pymysql.thread_id())
 
     @property
     def is_mariadb(self) -> bool:

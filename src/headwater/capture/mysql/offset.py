@@ -68,6 +68,16 @@ class Gtids:
             self._domains[gtid.partition("-")[0]] = gtid
         return self
 
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether there are some of MariaDB's form."""
+        return bool(self._domains)
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The names of the servers of MySQL that they are from."""
+        return frozenset(self._servers)
+
     def __str__(self) -> str:
         parts = [self._domains[domain] for domain in sorted(self._domains, key=int)]
         for server in sorted(self._servers):

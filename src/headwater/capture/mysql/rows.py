@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import datetime
-from decimal import Decimal
 from ipaddress import IPv6Address
 from typing import Any
 
-from pymysqlreplication.json_binary import parse_json
-
 from headwater.capture.change import Row
 from headwater.capture.mysql import times
+from headwater.capture.mysql.document import document_text
 from headwater.capture.mysql.tables import Field, Table, Type
 from headwater.capture.mysql.text import Texts, quote_utf8
-from headwater.capture.mysql.values import base64_json, double_json, float_json, json_text
+from headwater.capture.mysql.values import base64_json, double_json, float_json
 from headwater.capture.source import CaptureError
 
 __all__ = ["RowReader", "Stored", "fits"]
@@ -115,7 +112,7 @@ def _reader(field: Field, code: int, meta: int, texts: Texts) -> Reader:
     if code in (249, 250, 251, 252, 255):
         return _bytes(meta, _made(field, texts))
     if code == 245:
-        return _bytes(meta, lambda raw: quote_utf8(json_text(_document(raw)).encode()))
+        return _bytes(meta, lambda raw: quote_utf8(document_text(raw).encode()))
     # MariaDB's older times with fractions have a form whose length the log does not say.
     if (found := _PLAIN.get(code)) and not (code in (7, 11, 12) and type_.fraction):
         return found
@@ -271,24 +268,6 @@ def _float(data: bytes, at: int) -> tuple[bytes, int]:
 
 def _double(data: bytes, at: int) -> tuple[bytes, int]:
     return double_json(struct.unpack_from("<d", data, at)[0]), at + 8
-
-
-def _document(raw: bytes) -> object:
-    # An empty document is what a column got that was added NOT NULL.
-    return _with_text(parse_json(raw[0], raw[1:])) if raw else None
-
-
-def _with_text(value: object) -> object:
-    """Return a document with text in place of bytes."""
-    if isinstance(value, dict):
-        return {_with_text(name): _with_text(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_with_text(item) for item in value]
-    if isinstance(value, Decimal):
-        return float(value)  # as JSON's readers take it, those of the snapshot's text included
-    if isinstance(value, datetime):
-        return value.isoformat(" ", "microseconds")
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 _PLAIN: dict[int, Reader] = {

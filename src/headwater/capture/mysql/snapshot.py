@@ -11,8 +11,11 @@ those rows alone that had been read before them.
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headwater.capture.change import Batch, Change, Row, TableSchema
@@ -30,6 +33,9 @@ __all__ = ["read_rows", "read_snapshot", "unread"]
 _BATCH_ROWS = 5000
 _BATCH_BYTES = 1 << 20
 _LOCK_SECONDS = 10
+_HOLD_SECONDS = 0.25
+"""How long writers may have to wait until we have our lock; they go on then, and we try again."""
+_HOLD_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -125,15 +131,15 @@ def _with_piece(offset: Offset, name: str, piece: Piece) -> Offset:
 def _begin(connection: Connection, wanted: list[tuple[str, str]]) -> _View:
     guard = Connection(connection.config)
     try:
-        guard.run(f"SET lock_wait_timeout = {_LOCK_SECONDS}")
         connection.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         if connection.is_mariadb:
+            guard.run(f"SET lock_wait_timeout = {_LOCK_SECONDS}")
             guard.run("START TRANSACTION")
             for table in wanted:
                 guard.run(f"SELECT 1 FROM {identifier(*table)} LIMIT 0")
             connection.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             return _mariadb_view(connection, wanted)
-        _hold(guard, wanted)
+        _hold(guard, connection, wanted)
         connection.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return _mysql_view(connection, wanted)
     finally:
@@ -154,15 +160,49 @@ def _mariadb_view(connection: Connection, wanted: list[tuple[str, str]]) -> _Vie
     return _View(place, gtid or "", _described(connection, wanted))
 
 
-def _hold(guard: Connection, wanted: list[tuple[str, str]]) -> None:
-    """Let nobody write until the connection is closed."""
+def _hold(guard: Connection, other: Connection, wanted: list[tuple[str, str]]) -> None:
+    """Let nobody write until the connection is closed; the other one is idle until this returns."""
+
+    def give_up() -> None:
+        with suppress(CaptureError):
+            other.run(f"KILL QUERY {guard.id}")
+
+    for tries_left in reversed(range(_HOLD_TRIES)):
+        # The server's own limit, lock_wait_timeout, is a second at least.
+        timer = threading.Timer(_HOLD_SECONDS, give_up)
+        timer.start()
+        try:
+            return _lock(guard, wanted)
+        except TryAgain:
+            # A statement that waits for a row is waited for, and whoever holds that row may be waiting for us to let
+            # writers go on, which the server does not notice.
+            if not tries_left:
+                raise
+        finally:
+            timer.cancel()
+            timer.join()
+        time.sleep(random.uniform(0.01, 0.25))
+
+
+def _lock(guard: Connection, wanted: list[tuple[str, str]]) -> None:
     try:
         guard.run("FLUSH TABLES WITH READ LOCK")
+        return
     except TryAgain:
         raise
     except CaptureError:
         # Without the privilege RELOAD, as on hosted servers, the tables themselves will do.
-        guard.run("LOCK TABLES " + ", ".join(f"{identifier(*table)} READ" for table in wanted))
+        statement = "LOCK TABLES " + ", ".join(f"{identifier(*table)} READ" for table in wanted)
+    try:
+        guard.run(statement)
+    except TryAgain:
+        raise
+    except CaptureError as error:
+        user = guard.config.user
+        raise CaptureError(
+            f"{guard.config}: a snapshot needs a moment in which nobody writes, and this user may not have one: GRANT"
+            f" RELOAD ON *.* TO '{user}', or GRANT LOCK TABLES ON {identifier(wanted[0][0])}.* TO '{user}'"
+        ) from error
 
 
 def _mysql_view(connection: Connection, wanted: list[tuple[str, str]]) -> _View:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.capture.change import Batch, Position, TableSchema
-from headwater.capture.mysql.catalog import characters_of, check_server, describe, log_end
+from headwater.capture.mysql.catalog import characters_of, check_same, check_server, describe, log_end
 from headwater.capture.mysql.config import Config
 from headwater.capture.mysql.connection import Connection, identifier
 from headwater.capture.mysql.history import History
 from headwater.capture.mysql.keys import KeyOrder, literal
-from headwater.capture.mysql.offset import Offset, Place
+from headwater.capture.mysql.offset import Gtids, Offset, Place
 from headwater.capture.mysql.seen import Seen
 from headwater.capture.mysql.snapshot import read_snapshot, unread
 from headwater.capture.mysql.stream import Stream
@@ -40,6 +40,8 @@ class MySQLSource:
         connection = self._connected()
         try:
             check_server(connection)
+            if offset is not None and offset.gtid:
+                check_same(connection, Gtids(offset.gtid))
             if unread(offset, self.config.tables):
                 for batch in read_snapshot(connection, offset, self.config.tables):
                     offset = Offset.parse(batch.position)

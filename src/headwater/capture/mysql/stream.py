@@ -32,6 +32,7 @@ from headwater.capture.mysql.config import Config
 from headwater.capture.mysql.connection import Packets, understood
 from headwater.capture.mysql.history import History
 from headwater.capture.mysql.offset import Gtids, Offset, Place
+from headwater.capture.mysql.payload import Payload
 from headwater.capture.mysql.rows import RowReader
 from headwater.capture.mysql.seen import Seen
 from headwater.capture.mysql.text import Texts
@@ -70,6 +71,7 @@ class Stream:
         # Where the log ended when we began, and whether we are there.
         self._log_end: Place | None = end
         self._connection: Any = None
+        self._events = Events(checksums=False)  # the first event says whether there are
         self._file = offset.file
         self._maps: dict[int, RowReader | None] = {}
         self._readers: dict[tuple[Any, ...], RowReader] = {}
@@ -96,20 +98,20 @@ class Stream:
             Prepared: lambda prepared: self._end(prepared.end),
             TableMap: self._table_map,
             Rows: self._rows,
+            Payload: self._payload,
         }
 
     def batches(self) -> Iterator[Batch]:
         """Yield changes as they come, and batches without any while none do."""
         with understood(self._config):
             packets = self._connect()
-            events = Events(checksums=False)  # the first event says whether there are
             yielded = time.monotonic()
             while True:
                 for packet in packets.read():
                     if packet[0] != 0:
                         raise TryAgain(f"{self._config} ended its binary log: it shuts down")
                     try:
-                        event = events.read(packet[1:])
+                        event = self._events.read(packet[1:])
                         handler = self._handlers.get(type(event))
                         for batch in handler(event) if handler is not None else ():
                             yielded = time.monotonic()
@@ -157,6 +159,10 @@ class Stream:
                 other._force_close()
         self._file = first.next_binlog
         return Packets(self._connection)
+
+    def _payload(self, payload: Payload) -> Iterator[Batch]:
+        for event in self._events.inside(payload):
+            yield from self._handlers[type(event)](event)
 
     def _heartbeat(self, _: Heartbeat) -> Iterable[Batch]:
         self._log_end = None  # the server says so when it has nothing more

@@ -19,16 +19,15 @@ Both ways give the same JSON, so that a row looks the same whether a snapshot re
 
 from __future__ import annotations
 
-import json
 import struct
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
 
+from headwater.capture.mysql.document import normal_text
 from headwater.capture.mysql.tables import Field, Type
 from headwater.capture.mysql.text import quote_utf8
 
-__all__ = ["base64_json", "double_json", "float_json", "from_text", "json_text", "select_expression"]
+__all__ = ["base64_json", "double_json", "float_json", "from_text", "select_expression"]
 
 FromText = Callable[[bytes], bytes]
 
@@ -52,11 +51,6 @@ def float_json(value: float) -> bytes:
     else:
         text = f"{value:.9g}"
     return repr(float(text)).encode()
-
-
-def json_text(value: Any) -> str:
-    """Return a JSON document as MySQL prints one, whatever spaces it came with."""
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def select_expression(field: Field) -> str:
@@ -121,7 +115,7 @@ def _timestamp(raw: bytes) -> bytes:
 
 
 def _document(raw: bytes) -> bytes:
-    return quote_utf8(json_text(json.loads(raw)).encode())
+    return quote_utf8(normal_text(raw).encode())
 
 
 _BY_BASE: dict[str, FromText] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from headwater.capture.source import CaptureError
@@ -24,7 +24,7 @@ _LONGEST_NAME = 63
 class Config:
     """One capture of one database."""
 
-    url: str
+    url: str = field(repr=False)
     """For libpq; it may hold a password."""
     tables: tuple[tuple[str, str], ...]
     """Schema and name."""

@@ -50,7 +50,26 @@ _SLOT_WAIT = "10min"
 """A new slot waits until the transactions that run have ended."""
 
 _LOGIN = (
-    ("password authentication failed", "check user and password in the address"),
+    ("root certificate file", "give sslrootcert the PEM file of whoever signed the server's certificate"),
+    (
+        "certificate verify failed",
+        "give sslrootcert the certificate of whoever signed the server's; if it is the right one, somebody else may be"
+        " answering",
+    ),
+    (
+        "does not match host name",
+        "write the host as the server's certificate has it, or sslmode=verify-ca to have only its signature checked",
+    ),
+    ("valid client certificate", "give sslcert and sslkey the files of a certificate that the server trusts"),
+    ("certificate authentication failed", "use a certificate whose name is the user's, or has a map to it"),
+    ("private key file", "give sslkey the PEM file of sslcert's key, which nobody else may read (chmod 600)"),
+    ("certificate file", "give sslcert the PEM file of a certificate, and sslkey that of its key"),
+    (
+        "no encryption",
+        "write sslmode=require, or verify-full, behind the ? of the address, or change pg_hba.conf",
+    ),
+    ("weak sslmode", "write sslmode=verify-full"),
+    ("password authentication failed", "check user and password in the address, and sslcert if there is one"),
     ("no password supplied", "write USER:PASSWORD@ before the host in the address"),
     ("no pg_hba.conf entry", "have pg_hba.conf let this user in from this machine, and reload the server"),
     ("does not exist", "check the database and the user in the address"),
@@ -61,7 +80,6 @@ _LOGIN = (
     ("invalid uri", "write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what libpq knows behind a ?"),
     ("invalid connection option", "check the parameters behind the ? of the address"),
     ("invalid sslmode value", "libpq knows disable, allow, prefer, require, verify-ca and verify-full"),
-    ("certificate verify failed", "check sslrootcert and the server's certificate"),
     ("does not support ssl", "leave sslmode out, or turn ssl on at the server"),
 )
 """What a server says that lets nobody in: parts of it, and what to do. Anything else may be over in a moment."""

@@ -12,6 +12,7 @@ from headwater.capture.postgres.values import (
     boolean,
     date,
     hexadecimal,
+    hstore,
     number,
     string,
     timestamp,
@@ -21,7 +22,11 @@ from headwater.capture.postgres.values import (
 __all__ = ["TYPES_QUERY", "Known", "TypeRow", "Types"]
 
 TYPES_QUERY = """
-SELECT oid::int8, typtype, typcategory, typelem::int8, typdelim, typbasetype::int8, typtypmod FROM pg_type
+SELECT t.oid::int8, typtype, typcategory, typelem::int8, typdelim, typbasetype::int8, typtypmod,
+       typname = 'hstore' AND extname IS NOT NULL
+FROM pg_type t
+LEFT JOIN pg_depend d ON d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e'
+LEFT JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'hstore'
 """
 """What `Types` wants to know, one `TypeRow` for each."""
 
@@ -49,9 +54,12 @@ class TypeRow(NamedTuple):
     delimiter: str
     base: int
     modifier: int
+    is_hstore: bool = False
+    """Whether it is the extension hstore's, whose number is another one in every database."""
 
 
 _TEXT = Known("string", string)
+_HSTORE = Known("map<string,string>", hstore)
 _BUILT_IN = {
     16: Known("boolean", boolean),
     17: Known("binary", hexadecimal),
@@ -70,8 +78,8 @@ _BUILT_IN = {
 class Types:
     """The types of one database.
 
-    What is not known is text: enums, ranges, addresses, intervals, JSON, composites and every extension's own, all as
-    Postgres writes them.
+    What is not known is text: enums, ranges, addresses, intervals, JSON, composites and the extensions' own but
+    hstore, all as Postgres writes them.
     """
 
     def __init__(self, rows: Iterable[TypeRow]) -> None:
@@ -89,6 +97,8 @@ class Types:
         row = self._rows.get(oid)
         if row is None:
             return _TEXT
+        if row.is_hstore:
+            return _HSTORE
         if row.kind == "d":
             return self.find(row.base, row.modifier if row.modifier != -1 else modifier)
         if row.category == "A" and row.element and row.delimiter == "," and oid not in _VECTORS:

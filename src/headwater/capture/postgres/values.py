@@ -20,6 +20,7 @@ __all__ = [
     "boolean",
     "date",
     "hexadecimal",
+    "hstore",
     "number",
     "string",
     "timestamp",
@@ -48,7 +49,8 @@ _COPIED = re.compile(rb"\\(.)", re.DOTALL)
 _COPIED_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 _ARRAY_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|([^{},"]+)|([{},])', re.DOTALL)
-_ARRAY_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_PAIR = re.compile(rb'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)', re.DOTALL)
+_QUOTED_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 
 
 def as_is(text: bytes) -> bytes:
@@ -124,10 +126,23 @@ def array_of(element: Convert) -> Convert:
             elif plain is not None:
                 out += NULL if plain == b"NULL" else element(plain)
             else:
-                out += element(_ARRAY_ESCAPE.sub(rb"\1", quoted) if b"\\" in quoted else quoted)
+                out += element(_unquoted(quoted))
         return bytes(out)
 
     return convert
+
+
+def hstore(text: bytes) -> bytes:
+    """Return the pairs of an hstore as a JSON object of texts and nulls."""
+    pairs = (
+        b"%b:%b" % (string(_unquoted(key)), NULL if value is None else string(_unquoted(value)))
+        for key, value in (found.groups() for found in _PAIR.finditer(text))
+    )
+    return b"{%b}" % b",".join(pairs)
+
+
+def _unquoted(text: bytes) -> bytes:
+    return _QUOTED_ESCAPE.sub(rb"\1", text) if b"\\" in text else text
 
 
 def unescaped(field: bytes) -> bytes:
