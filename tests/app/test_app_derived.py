@@ -69,6 +69,18 @@ def test_stores_of_a_table_and_of_a_stream() -> None:
         (lambda app: app.cache("x", of="users", url="mysql://h"), "mysql://… is no address of a Redis"),
         (lambda app: app.cache("x", of="users", url="h"), "url='h' is no address"),
         (lambda app: app.warehouse("x", of="users", every="often"), "every='often'"),
+        (
+            lambda app: app.warehouse("x", of="users", engine="sparc"),
+            'engine=\'sparc\' is unknown.*did you mean spark.*engine is one of "spark", "process"',
+        ),
+        (
+            lambda app: app.warehouse("x", of="changed", schema="id bigint, _partition int"),
+            "has a column _partition, which the warehouse x keeps for itself",
+        ),
+        (
+            lambda app: app.warehouse("x", of="changed", schema="id bigint, _KEY int", engine="process"),
+            "has a column _KEY",
+        ),
         (lambda app: app.cache("users", of="users"), "users is declared already"),
     ],
 )
@@ -80,6 +92,14 @@ def test_what_is_refused(declare: Callable[[App], object], said: str) -> None:
 
     with pytest.raises(AppError, match=said):
         declare_and_check()
+
+
+def test_who_writes_a_warehouse() -> None:
+    app = shop()
+    app.warehouse("files", of="users")
+    app.warehouse("others", of="users", engine="process")
+    app.check()
+    assert [each.name for each in app.spark_warehouses()] == ["files"]
 
 
 def test_a_function_cannot_read_a_store() -> None:

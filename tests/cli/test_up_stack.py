@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.stack import StackOptions, _broker, _capture, _derived, _has_derived, _has_sources, check
+from headwater.cli.stack import (
+    StackOptions,
+    _broker,
+    _capture,
+    _derived,
+    _has_derived,
+    _has_queries,
+    _has_sources,
+    check,
+)
 from headwater.core.errors import HeadwaterError
 from headwater.testing.process import free_port
 
@@ -58,3 +67,23 @@ def test_stores_of_tables_are_kept_in_step(tmp_path: Path) -> None:
     assert _has_derived(app)
     role = _derived(replace(options(tmp_path), app=app))
     assert role.command[-5:-2] == ["derived", "run", str(app)]
+
+
+def test_a_warehouse_is_a_query_of_spark_or_a_store_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tmp_path / "shop.py"
+    lines = ["from headwater import App", 'app = App("shop")', 'app.table("users", "id bigint", key="id")']
+    declared = "\n".join([*lines, 'app.warehouse("files", of="users"{})', ""])
+    app.write_text(declared.format(', engine="process"'))
+    assert (_has_queries(app), _has_derived(app)) == (False, True)
+    app.write_text(declared.format(""))
+    assert (_has_queries(app), _has_derived(app)) == (True, False)
+    monkeypatch.setattr("headwater.cli.extras.find_spec", lambda name: None if name == "pyspark" else True)
+    with pytest.raises(
+        HeadwaterError, match=r"pip install 'headwater\[spark\]', or declare files with engine=\"process\""
+    ):
+        check(replace(options(tmp_path), app=app))
+    app.write_text(declared.format("") + '@app.view(key="id")\ndef people(users):\n    return users\n')
+    with pytest.raises(HeadwaterError, match=r"headwater\[spark\]'$"):
+        check(replace(options(tmp_path), app=app))

@@ -47,7 +47,7 @@ def application(directory: Path, table: str, *stores: str) -> str:
     declared = {
         "words": f'app.index("words", of="{table}", text="email")',
         "profiles": f'app.cache("profiles", of="{table}")',
-        "files": f'app.warehouse("files", of="{table}", every="0 seconds")',
+        "files": f'app.warehouse("files", of="{table}", every="0 seconds", engine="process")',
     }
     source = f"sqlite:///{directory}/shop.db#users"
     lines = [

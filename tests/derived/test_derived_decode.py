@@ -112,6 +112,9 @@ def test_a_message_is_about_no_row() -> None:
         (b'{"op":"x"}', "the operation is 'x'"),
         (b'{"op":"c","after":{"name":"Ann"}}', "has no id"),
         (b"\xff", "not JSON"),
+        (b'{"op":"c","after":{"id":1}} x', "there is more behind the object"),
+        (b'{"op":"c","after":{"id":1}', "the object does not end"),
+        (b'{"op":"c","after":[1]}', "c without the row after it"),
     ],
 )
 def test_what_says_nothing_about_a_row_is_refused_with_the_reason(value: bytes, said: str) -> None:
@@ -156,3 +159,24 @@ def test_values_that_do_not_fit_their_columns() -> None:
     for bad in ('{"id":128}', '{"at":5}', '{"price":1.555}', '{"raw":"?"}', '{"tags":"a"}'):
         with pytest.raises(Unreadable, match="is not"):
             convert(Row(bad, parse_object(bad)))
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"id":1} {"id":2}', b'{"id":1}x', b'"id"', b"1", b'{"name":"Ann"}', b'{"id":null}']
+)
+def test_a_flat_row_that_is_none(value: bytes) -> None:
+    with pytest.raises(Unreadable):
+        Decoder("flat", BY_ID).read(b"1", value)
+
+
+def test_rows_of_a_stream_are_known_by_their_records_keys() -> None:
+    decoder = Decoder("flat", KeyText(["price", "at"]), keyed_by_text=True)
+    for key in (b"1.0E10,2026-01-01T00:00:00.000Z", b"%0,2026-01-01T00:00:00.000Z"):
+        found = decoder.read(key, b'{"price":1.0E10}')
+        assert found is not None
+        assert found[0] == key.decode()
+        assert decoder.read(key, None) == (key.decode(), None)
+    assert decoder.read(b"\xff", None) == ("/w==", None)
+    for value in (None, b"{}"):
+        with pytest.raises(Unreadable, match="without a key"):
+            decoder.read(None, value)

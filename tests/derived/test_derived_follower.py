@@ -1,9 +1,11 @@
-"""A follower without a broker: what it refuses, what it passes over, and how it goes on."""
+"""A follower without a broker: what it refuses, what it sets aside, and how it goes on."""
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +20,15 @@ from headwater.derived.cache_file import FileCache
 from headwater.derived.change import Position
 from headwater.derived.decode import Decoder, KeyText
 from headwater.derived.errors import DerivedError
-from headwater.derived.follower import Follower, Pauses, Stream
-from headwater.derived.reading import TopicReader
+from headwater.derived.follower import Follower, Stream
+from headwater.derived.reading import TopicReader, Unopened
 from headwater.derived.rebuild import rebuild
 from headwater.record.records import Record
+from headwater.workers.worker import Pauses
 
 BROKER = KafkaUrl.parse("kafka://127.0.0.1:1")
 USERS = Stream("users", Decoder("flat", KeyText(["id"], parse("id bigint, name string"))))
+DEAD = "shop.dead"
 
 
 class Topic:
@@ -35,6 +39,13 @@ class Topic:
         self.topic_id = "id"
         self.failures: list[Exception] = []
         self.fetches = 0
+        self.dead: list[Record] = []
+
+    def bury(self, cluster: object, to: str, letters: Sequence[Record]) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        assert to == DEAD
+        self.dead += letters
 
     def reader(self, cluster: object, topic: str, position: Position | None, *, store: str) -> Any:
         if self.failures:
@@ -42,7 +53,7 @@ class Topic:
         if position is not None and position.topic_id != self.topic_id:
             raise DerivedError("made again")
         offsets = dict.fromkeys(self.partitions, 0) | dict(position.offsets if position else {})
-        reader = SimpleNamespace(topic_id=self.topic_id, offsets=offsets)
+        reader = SimpleNamespace(topic_id=self.topic_id, offsets=offsets, committed={})
         reader.ends = lambda: {partition: len(records) for partition, records in self.partitions.items()}
 
         def fetch(wait_ms: int) -> Iterator[tuple[int, Record]]:
@@ -60,6 +71,7 @@ class Topic:
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     topic = Topic()
     monkeypatch.setattr(followers, "TopicReader", topic.reader)
+    monkeypatch.setattr(followers, "send_letters", topic.bury)
     return topic
 
 
@@ -70,7 +82,9 @@ def store(tmp_path: Path) -> FileCache:
 
 def drain(store: FileCache) -> tuple[Follower, list[str]]:
     said: list[str] = []
-    follower = Follower("c", USERS, store, BROKER, say=said.append, pauses=Pauses(0.01, 0.02))
+    follower = Follower(
+        "c", USERS, store, BROKER, dead_letters=DEAD, say=said.append, pauses=Pauses(0.01, 0.02)
+    )
     follower.run(until_end=True)
     return follower, said
 
@@ -103,17 +117,68 @@ def test_much_is_applied_in_pieces(topic: Topic, store: FileCache, monkeypatch: 
     assert store.count() == 95
 
 
-def test_what_says_nothing_is_named_and_passed_over(topic: Topic, store: FileCache) -> None:
+def test_what_cannot_be_read_becomes_a_dead_letter(topic: Topic, store: FileCache) -> None:
     topic.partitions[0] += [row(1, "a"), (b"1", b"broken"), (b"2", b"[]")] + [(b"", b"{}")] * 30
-    _, said = drain(store)
-    assert (
-        said[0]
-        == "users-0 at offset 1 says nothing about a row, and is passed over: " + said[0].partition(": ")[2]
-    )
-    assert (len(said), said[-1]) == (21, "12 more records say nothing about a row")
+    follower, said = drain(store)
+    assert said[0].startswith("users-0 at offset 1 cannot be read, and is in shop.dead: not JSON")
+    assert (len(said), said[-1]) == (21, "12 more records cannot be read, and are in shop.dead")
+    assert [each.key for each in topic.dead] == [f"users/0/{offset}".encode() for offset in range(1, 33)]
+    first = json.loads(topic.dead[0].value or b"")
+    assert first["reason"].startswith("c: not JSON")
+    assert (first["topic"], first["partition"], first["offset"]) == ("users", 0, 1)
+    assert base64.b64decode(first["value"]) == b"broken"
+    assert follower.progress.unreadable == 32
     position = store.position()
     assert position is not None
     assert (position.unreadable, position.offsets[0], store.get("1")) == (32, 33, '{"id":1,"name":"a"}')
+
+
+def test_the_store_waits_until_its_dead_letters_are_kept(topic: Topic, store: FileCache) -> None:
+    topic.partitions[0] += [row(1, "a"), (b"1", b"broken")]
+    positions: list[Position | None] = []
+
+    def say(line: str) -> None:
+        positions.append(store.position())
+        topic.failures.append(Unreachable("no answer")) if len(positions) == 1 else None
+
+    Follower("c", USERS, store, BROKER, dead_letters=DEAD, say=say, pauses=Pauses(0.01, 0.02)).run(
+        until_end=True
+    )
+    assert positions[:2] == [None, None]  # named, then tried again
+    assert [each.key for each in topic.dead] == [b"users/0/1"]
+    assert store.count() == 1
+
+
+def test_dead_letters_do_not_pile_up_in_memory(
+    topic: Topic, store: FileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followers, "_GATHER_BYTES", 1000)
+    topic.partitions[0] += [(b"1", b"x" * 400)] * 10
+    follower, _ = drain(store)
+    assert follower.progress.commits == 5
+    assert len(topic.dead) == 10
+
+
+def test_a_batch_that_does_not_open_is_a_dead_letter_of_its_first_offset(
+    topic: Topic, store: FileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reader(*given: Any, **named: Any) -> Any:
+        reader = topic.reader(*given, **named)
+        reader.ends = lambda: {0: 8}
+
+        def fetch(wait_ms: int) -> Iterator[tuple[int, Unopened]]:
+            reader.offsets[0] = 8
+            yield 0, Unopened(3, 7, "what codec is this")
+
+        reader.fetch = fetch
+        return reader
+
+    monkeypatch.setattr(followers, "TopicReader", reader)
+    drain(store)
+    [dead] = topic.dead
+    said = json.loads(dead.value or b"")
+    assert (dead.key, said["value"]) == (b"users/0/3", None)
+    assert said["reason"] == "c: a batch of records, up to offset 7, does not open: what codec is this"
 
 
 def test_a_broker_that_is_away_is_waited_for(topic: Topic, store: FileCache) -> None:
@@ -136,7 +201,7 @@ def test_a_store_that_cannot_go_on(topic: Topic, store: FileCache, position: Pos
     store.apply({}, None, position)
     with pytest.raises(DerivedError, match=said):
         drain(store)
-    rebuild("c", USERS, store, BROKER)
+    rebuild("c", USERS, store, BROKER, dead_letters=DEAD)
     drain(store)
     assert store.position() == Position("users", "id", {0: 0, 1: 0})
 
@@ -149,10 +214,10 @@ def test_a_store_that_waits_to_be_built_anew_goes_on_by_itself(topic: Topic, sto
     def say(line: str) -> None:
         said.append(line)
         other = FileCache(store.path)
-        rebuild("c", USERS, other, BROKER)
+        rebuild("c", USERS, other, BROKER, dead_letters=DEAD)
         other.close()
 
-    follower = Follower("c", USERS, store, BROKER, say=say, pauses=Pauses(0.01, 0.02))
+    follower = Follower("c", USERS, store, BROKER, dead_letters=DEAD, say=say, pauses=Pauses(0.01, 0.02))
     follower.run(ready=follower.stop)
     assert said == ["made again; trying again in 0.02 s"]
     assert store.count() == 1
@@ -163,7 +228,7 @@ def test_a_store_that_was_emptied_is_filled_again(
 ) -> None:
     monkeypatch.setattr(followers, "_LOOK_SECONDS", 0.0)
     topic.partitions[0] += [row(1, "a")]
-    follower = Follower("c", USERS, store, BROKER)
+    follower = Follower("c", USERS, store, BROKER, dead_letters=DEAD)
     turns: list[int] = []
 
     def ready() -> None:
@@ -193,7 +258,12 @@ def test_a_rebuild_catches_up_with_the_live_one(topic: Topic, store: FileCache) 
 
     store.switch = late  # type: ignore[method-assign]
     rows = rebuild(
-        "c", USERS, store, BROKER, progress=lambda progress: told.append((progress.done, progress.total))
+        "c",
+        USERS,
+        store,
+        BROKER,
+        dead_letters=DEAD,
+        progress=lambda progress: told.append((progress.done, progress.total)),
     )
     assert rows == store.count() == 2
     assert told[-1] == (1, 1)

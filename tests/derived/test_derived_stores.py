@@ -161,8 +161,19 @@ def test_parts_that_nothing_changed_are_not_written_again(tmp_path: Path) -> Non
     assert held(store) == wanted({**rows, 7: row_of(7, "changed")})
 
 
+def test_what_is_being_made_stays_and_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    store = Warehouse("articles", tmp_path, COLUMNS)
+    left = tmp_path / ".new-1-1"
+    left.mkdir()
+    with Warehouse("articles", tmp_path, COLUMNS, link="building").versions.making() as made:
+        put(store, {1: row_of(1)}, 1)
+        assert made.exists()
+        assert not left.exists()
+    assert not made.exists()
+
+
 def test_versions_go_once_nobody_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.derived.warehouse._KEEP_SECONDS", 0.0)
+    monkeypatch.setattr("headwater.derived.versions._KEEP_SECONDS", 0.0)
     store = Warehouse("articles", tmp_path, COLUMNS)
     for turn in range(5):
         put(store, {turn: row_of(turn)}, turn + 1)

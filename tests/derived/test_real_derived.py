@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from clients.access.certificates import Authority
 from headwater.derived.cache_redis import RedisCache
 from headwater.derived.change import Position
 from headwater.derived.errors import DerivedError, Switched, TryAgain
-from headwater.testing.process import BrokerProcess
+from headwater.testing.process import BrokerProcess, free_port
 from headwater.testing.redis import RealRedis
 
 from .conftest import application
@@ -62,6 +63,28 @@ class TestRedisCache(StoreContract):
                 assert "wrong" not in str(raised.value)
         with pytest.raises(TryAgain, match="does not answer"):
             RedisCache(guarded.url(), "c").position()
+
+
+def test_an_encrypted_redis(openssl: str, tmp_path: Path) -> None:
+    ours, foreign = (Authority(openssl, tmp_path, name) for name in ("ours", "foreign"))
+    files, port = ours.issue("server"), free_port()
+    settings = {
+        "tls-port": str(port),
+        "tls-cert-file": str(files.cert),
+        "tls-key-file": str(files.key),
+        "tls-ca-cert-file": str(ours.cert),
+        "tls-auth-clients": "no",
+    }
+    with RealRedis(settings=settings):
+        url = f"rediss://127.0.0.1:{port}/0"
+        trusting = RedisCache(f"{url}?ssl_ca_certs={ours.cert}", "c")
+        put(trusting, {1: row_of(1)}, 1)
+        assert trusting.count() == 1
+        trusting.close()
+        for query in (f"?ssl_ca_certs={foreign.cert}", f"?ssl_ca_certs={tmp_path}/none.pem", ""):
+            with pytest.raises(DerivedError, match=r"cannot be trusted .* \?ssl_ca_certs=FILE") as raised:
+                RedisCache(url + query, "c").position()
+            assert not isinstance(raised.value, TryAgain)
 
 
 def test_stores_are_filled_searched_and_read(broker: BrokerProcess, app_file: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ app = App("shop{table}")
 app.table("{table}", key=["id", "part"], source="{url}#public.things")
 app.cache("profiles", of="{table}")
 app.index("words", of="{table}", text="name")
-app.warehouse("files", of="{table}", every="0 seconds")
+app.warehouse("files", of="{table}", every="0 seconds", engine="process")
 """
     )
     address, data = f"--broker=kafka://{broker.bootstrap}", f"--data={tmp_path}"

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.testing.process import BrokerProcess
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "derived.md").read_text()
 
@@ -55,7 +55,9 @@ def _path() -> str:
 
 
 def _run(command: list[str], directory: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=environment, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=directory, env=environment, timeout=200
+    )
     assert done.returncode == 0, done.stderr
     kept = [
         line for line in done.stdout.splitlines(keepends=True) if not line.startswith(("ready", '{"store"'))

@@ -18,6 +18,7 @@ from headwater.app.definitions import (
     Cache,
     Definition,
     Derived,
+    Engine,
     Envelope,
     Format,
     Function,
@@ -349,22 +350,30 @@ class App:
         path: str | None = None,
         every: str = "10 seconds",
         schema: str | None = None,
+        engine: Engine = "spark",
     ) -> Warehouse:
         """Declare Parquet files of the rows `of` a table, kept in step with it.
 
         Changes are gathered for as long as `every` says. A stream with mode "changes" serves too; its columns
-        are given as `schema`.
+        are given as `schema`. The files are written by Spark, in `headwater run`; with the engine "process" by
+        `headwater derived run`, without Spark.
         """
         where = Location.of_caller()
         fields = () if schema is None else options.schema(where, schema)
         every_ms = options.duration(where, "every", every)
-        definition = Warehouse(name, where, options.one_name(where, "of", of), path, every_ms, schema, fields)
+        by = options.choice(where, "engine", engine, Engine)
+        read = options.one_name(where, "of", of)
+        definition = Warehouse(name, where, read, path, every_ms, schema, fields, by)
         self._add(definition)
         return definition
 
     def derived(self) -> list[Derived]:
         """Return the indexes, caches and warehouses."""
         return [each for each in self.definitions.values() if isinstance(each, Derived)]
+
+    def spark_warehouses(self) -> list[Warehouse]:
+        """Return the warehouses that Spark writes, which are queries like the functions."""
+        return [each for each in self.derived() if isinstance(each, Warehouse) and each.engine == "spark"]
 
     @declaration
     def webhook(

@@ -25,6 +25,7 @@ ViewMode = Literal["rows", "changes"]
 StreamMode = Literal["append", "changes"]
 Envelope = Literal["flat", "debezium"]
 Scheme = Literal["headwater", "github", "stripe"]
+Engine = Literal["spark", "process"]
 
 
 class Delivery(NamedTuple):
@@ -203,6 +204,8 @@ class Warehouse:
     schema: str | None = None
     """The columns of a stream, which does not say them."""
     fields: tuple[Field, ...] = ()
+    engine: Engine = "spark"
+    """What writes the files: a query of `headwater run`, or the process of `headwater derived run`."""
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,12 @@ def _check_derived(app: App, store: Derived) -> None:
         case _:
             problem = f"{store.name} is of the {read.kind} {store.of}, which does not hold rows by key"
             raise AppError(store.where, problem, 'name a table, or a stream with mode="changes"')
+    if isinstance(store, Warehouse):
+        kept = ("_key", *options.CHANGE, *options.WAREHOUSE) if store.engine == "spark" else ("_key",)
+        for name in columns:
+            if name.lower() in kept:
+                problem = f"{store.of} has a column {name}, which the warehouse {store.name} keeps for itself"
+                raise AppError(store.where, problem, "rename it")
     if isinstance(store, Index) and columns:
         options.in_columns(store.where, "text", store.text, columns)
 

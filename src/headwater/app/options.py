@@ -28,6 +28,9 @@ HIDDEN = ("_wm", "_marker")
 CHANGE = ("_deleted", "_changed_at", "_version")
 """The columns about a change that a table has beside its own."""
 
+WAREHOUSE = ("_partition", "_timestamp", "_bucket")
+"""The columns that rows have beside their own on the way into a warehouse."""
+
 
 def choice(where: Location, option: str, value: object, literal: Any) -> Any:
     """Return a value that is one of a `Literal`'s."""

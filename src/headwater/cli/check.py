@@ -144,6 +144,7 @@ def _details(definition: Definition) -> list[str]:
             )
         case Warehouse():
             details.append(f"every {durations.text(definition.every_ms)}")
+            details.append("by Spark" if definition.engine == "spark" else "without Spark")
     if isinstance(definition, Table):
         details.append(f"envelope {definition.envelope}")
     mode = getattr(definition, "mode", None)

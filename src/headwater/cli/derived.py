@@ -11,10 +11,11 @@ import click
 
 from headwater.cli.capture import broker_option
 from headwater.cli.output import json_option, note, print_rows, wants_json
-from headwater.cli.shared_options import app_argument, data_option
+from headwater.cli.shared_options import app_argument, data_option, master_option
+from headwater.cli.workers import metrics_option, work
 
 if TYPE_CHECKING:
-    from headwater.app import App
+    from headwater.app import App, Warehouse
     from headwater.derived.follower import Progress
 
 
@@ -28,17 +29,19 @@ def derived_command() -> None:
 @broker_option
 @data_option
 @click.option("--once", is_flag=True, help="End once every store has all that its topic holds by now.")
-def run_command(app: Path, broker: str, data: Path, once: bool) -> None:
+@metrics_option
+def run_command(app: Path, broker: str, data: Path, once: bool, metrics: tuple[str, int] | None) -> None:
     """Keep an application's indexes, caches and warehouses in step until SIGTERM or Ctrl-C.
+
+    Warehouses that Spark writes are kept in step by `headwater run`.
 
     Each goes on where it was, with every change exactly once. Prints one line that starts with "ready" once all
     are as far as their topics.
     """
-    import signal
-
     from headwater.core.errors import HeadwaterError
     from headwater.core.urls import KafkaUrl
-    from headwater.derived.running import RunningStores
+    from headwater.derived.metrics import exposition
+    from headwater.derived.running import running_stores
 
     loaded = load_resolved(app)
     stores = loaded.derived()
@@ -46,14 +49,18 @@ def run_command(app: Path, broker: str, data: Path, once: bool) -> None:
         raise HeadwaterError(
             f"{app} declares no index, cache or warehouse: write one, as in app.cache(NAME, of=TABLE)"
         )
-    running = RunningStores(
+    left = loaded.spark_warehouses()
+    stores = [each for each in stores if each not in left]
+    if left:
+        names = " and ".join(each.name for each in left)
+        note(f"{names}: written by Spark, in `headwater run {app}`.")
+    if not stores:
+        return
+    running = running_stores(
         loaded, stores, data, KafkaUrl.parse(broker), say=lambda name, line: note(f"{name}: {line}")
     )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: running.stop())
     said = ", ".join(f"{each.name} ({each.kind} of {each.of})" for each in stores)
-    running.start(until_end=once)
-    running.wait(ready=lambda: click.echo(f"ready {said}"))
+    work(running, said, once=once, metrics=metrics, exposition=exposition)
 
 
 @derived_command.command("rebuild")
@@ -61,12 +68,14 @@ def run_command(app: Path, broker: str, data: Path, once: bool) -> None:
 @click.argument("name")
 @broker_option
 @data_option
-def rebuild_command(app: Path, name: str, broker: str, data: Path) -> None:
+@master_option
+def rebuild_command(app: Path, name: str, broker: str, data: Path, master: str) -> None:
     """Build an index, cache or warehouse anew from its topic's first record on.
 
     It is built beside the live one, which serves until the new one takes its place, at once. `headwater derived run`
-    may go on meanwhile.
+    and `headwater run` may go on meanwhile.
     """
+    from headwater.app import Warehouse
     from headwater.core.urls import KafkaUrl
     from headwater.derived.locking import locked
     from headwater.derived.rebuild import rebuild
@@ -76,11 +85,23 @@ def rebuild_command(app: Path, name: str, broker: str, data: Path) -> None:
     definition = find(loaded, name)
     lock = data / "derived" / f".{name}.rebuild"
     with locked(lock, otherwise=f"{name} is being built anew by another process: wait for it"):
+        if isinstance(definition, Warehouse) and definition.engine == "spark":
+            rows = _rebuild_through_spark(loaded, definition, data, broker, master)
+            note(f"{name} is built anew: {rows:,} rows.")
+            return
         store = open_store(loaded, definition, data)
         try:
             with _bar(name) as show:
                 stream = stream_of(loaded, definition)
-                rows = rebuild(name, stream, store, KafkaUrl.parse(broker), say=note, progress=show)
+                rows = rebuild(
+                    name,
+                    stream,
+                    store,
+                    KafkaUrl.parse(broker),
+                    dead_letters=loaded.dead_letters,
+                    say=note,
+                    progress=show,
+                )
         finally:
             store.close()
     note(f"{name} is built anew: {rows:,} rows.")
@@ -118,7 +139,10 @@ def list_command(app: Path, broker: str, data: Path, as_json: bool) -> None:
                     "of": each.of,
                     "rows": store.count(),
                     "behind": behind,
-                    "unreadable": 0 if position is None else position.unreadable,
+                    # Spark's queries tell it themselves: in the log, and by the dead letters.
+                    "unreadable": None
+                    if each in loaded.spark_warehouses()
+                    else (0 if position is None else position.unreadable),
                 }
             )
             store.close()
@@ -193,6 +217,23 @@ def get_command(ctx: click.Context, name: str, key: str, url: str | None, data: 
         note(f"{name} has no row {key}.")
         ctx.exit(1)
     click.echo(row)
+
+
+def _rebuild_through_spark(app: App, definition: Warehouse, data: Path, broker: str, master: str) -> int:
+    from headwater.cli.extras import needs_spark, set_up_pipelines
+    from headwater.derived.follower import Progress
+
+    needs_spark([definition])
+    set_up_pipelines("warning")
+    from headwater.pipeline.warehouse_rebuild import RebuildPlace, rebuild_warehouse
+
+    with _bar(definition.name) as show:
+        return rebuild_warehouse(
+            app,
+            definition,
+            RebuildPlace(data, broker, master),
+            lambda done, total: show(Progress(done=done, total=total)),
+        )
 
 
 @contextmanager

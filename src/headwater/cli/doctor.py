@@ -29,7 +29,7 @@ def doctor_command(app: Path, data: Path, views: str | None) -> None:
     with open_store(url) as store:
         statuses = store.statuses()
     now = time.time_ns() // 1_000_000
-    for function in application.ordered():
+    for function in (*application.ordered(), *application.spark_warehouses()):
         name = f"{application.name}.{function.name}"
         status = statuses.get(name)
         click.echo(diagnose(name, json.loads(status) if status else None, now))

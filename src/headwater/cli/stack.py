@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.extras import needs
+from headwater.cli.extras import needs, needs_spark
 from headwater.cli.options import format_address
 from headwater.cli.supervisor import Role, Supervisor
 from headwater.core.errors import HeadwaterError
@@ -74,8 +74,8 @@ def check(options: StackOptions) -> None:
     needs("starlette", extra="serve")
     if options.app is not None:
         _has_sources(options.app)
-        if _has_functions(options.app):
-            needs("pyspark", extra="spark")
+        if _has_queries(options.app):
+            _needs_spark(options.app)
             from headwater.pipeline.session import java_version
 
             java_version()
@@ -134,7 +134,7 @@ async def _start(supervisor: Supervisor, options: StackOptions) -> None:
             roles.append(_capture(options))
         if _has_derived(options.app):
             roles.append(_derived(options))
-        if _has_functions(options.app):
+        if _has_queries(options.app):
             roles.append(_run(options))
     await supervisor.start(*roles)
     places = f"Kafka at {format_address(options.kafka)}"
@@ -175,18 +175,27 @@ def _capture(options: StackOptions) -> Role:
     return Role("capture", command, stop_seconds=5.0)
 
 
-def _has_functions(app: Path) -> bool:
+def _has_queries(app: Path) -> bool:
     """Tell whether an application has anything for Spark to run."""
     from headwater.app import load
 
-    return bool(load(app).ordered())
+    loaded = load(app)
+    return bool(loaded.ordered() or loaded.spark_warehouses())
+
+
+def _needs_spark(app: Path) -> None:
+    from headwater.app import load
+
+    loaded = load(app)
+    needs_spark([] if loaded.ordered() else loaded.spark_warehouses())
 
 
 def _has_derived(app: Path) -> bool:
-    """Tell whether an application declares indexes, caches or warehouses."""
+    """Tell whether an application declares indexes, caches or warehouses that Spark does not write."""
     from headwater.app import load
 
-    return bool(load(app).derived())
+    loaded = load(app)
+    return len(loaded.derived()) > len(loaded.spark_warehouses())
 
 
 def _derived(options: StackOptions) -> Role:

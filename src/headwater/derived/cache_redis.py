@@ -11,6 +11,7 @@ The store that is built beside is the hash NAME:building, which is renamed to NA
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -55,7 +56,7 @@ class RedisCache:
     def place(self) -> str:
         """The address as it may be shown."""
         scheme, _, rest = self._url.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}"
+        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
     def get(self, key: str) -> str | None:
         """Return the JSON of a row."""
@@ -161,6 +162,11 @@ class RedisCache:
             errors.BusyLoadingError,
             errors.ReadOnlyError,
         ) as error:
+            if isinstance(error.__context__, ssl.SSLCertVerificationError | FileNotFoundError):
+                raise DerivedError(
+                    f"{self.place} cannot be trusted ({error.__context__}): write the host as its certificate has it,"
+                    " and ?ssl_ca_certs=FILE with the certificate of whoever signed it"
+                ) from error
             raise TryAgain(f"the Redis {self.place} does not answer: {error}") from error
         except errors.ResponseError as error:
             if str(error).startswith(("OOM", "MISCONF", "LOADING", "READONLY", "MASTERDOWN")):

@@ -64,6 +64,14 @@ class Position:
         """Return a later one."""
         return replace(self, offsets={**self.offsets, **offsets}, unreadable=self.unreadable + unreadable)
 
+    def check(self, store: str, topic: str, shape: str) -> None:
+        """Refuse to go on with a store that was made of another topic, or with other columns."""
+        again = f"build it anew with `headwater derived rebuild APP {store}`"
+        if self.topic != topic:
+            raise DerivedError(f"{store} holds rows of {self.topic}, and not of {topic}: {again}")
+        if self.shape != shape:
+            raise DerivedError(f"{store} was made with other columns than it is declared with now: {again}")
+
     def may_replace(self, live: Position | None) -> bool:
         """Tell whether a store that is this far may take another's place: readers are not to see rows go back."""
         if live is None or (live.topic, live.topic_id) != (self.topic, self.topic_id):

@@ -6,7 +6,8 @@
 | a delete | a null value | `d`, and the null value that follows it |
 
 A row is known by the text of its key columns (`headwater.views.keys`). A delete has nothing but its record's key: a
-JSON object of the key columns, as capture and Debezium write it, or that same text, as our streams do.
+JSON object of the key columns, as capture and Debezium write it, or that same text, as our streams do. Of a stream, the
+record's key is therefore taken for rows, too: whatever types its columns have, row and delete are about the same.
 """
 
 from __future__ import annotations
@@ -101,26 +102,30 @@ class KeyText:
 class Decoder:
     """Reads the records of one table."""
 
-    def __init__(self, envelope: str, key: KeyText) -> None:
+    def __init__(self, envelope: str, key: KeyText, *, keyed_by_text: bool = False) -> None:
+        """Read an envelope; with `keyed_by_text`, the records' keys are the texts that rows are known by."""
         self._debezium = envelope == "debezium"
         self._key = key
+        self._keyed_by_text = keyed_by_text
 
     def read(self, key: bytes | None, value: bytes | None) -> tuple[str, Row | None] | None:
         """Return the row that a record is about and what became of it; None for one that is about none."""
         if value is None:
-            return self._key.of_record(key), None
+            return _text_of(key) if self._keyed_by_text else self._key.of_record(key), None
         try:
             text = value.decode()
-            return self._enveloped(key, text) if self._debezium else self._row(text, 0)
+            return self._enveloped(key, text) if self._debezium else self._row(key, text)
         except (ValueError, RecursionError) as error:
             raise Unreadable(f"not JSON: {error}") from None
 
-    def _row(self, text: str, at: int) -> tuple[str, Row]:
-        at = _skip(text, at).end()
+    def _row(self, key: bytes | None, text: str) -> tuple[str, Row]:
+        at = _skip(text, 0).end()
         values, end = _DECODER.raw_decode(text, at)
         if not isinstance(values, dict):
             raise Unreadable("the row is no JSON object")
-        return self._key.of_row(values), Row(text[at:end], values)
+        _check_end(text, end)
+        known_by = _text_of(key) if self._keyed_by_text else self._key.of_row(values)
+        return known_by, Row(text[at:end], values)
 
     def _enveloped(self, key: bytes | None, text: str) -> tuple[str, Row | None] | None:
         members = _quick_members(text) or _members(text)
@@ -193,7 +198,22 @@ def _members(text: str) -> dict[str, Member]:
             at = _skip(text, at + 1).end()
     if text[at : at + 1] != "}":
         raise Unreadable("not JSON: the object does not end")
+    _check_end(text, at + 1)
     return found
+
+
+def _check_end(text: str, at: int) -> None:
+    if _skip(text, at).end() != len(text):
+        raise Unreadable("not JSON: there is more behind the object")
+
+
+def _text_of(key: bytes | None) -> str:
+    if key is None:
+        raise Unreadable("a record of a stream without a key: nobody can tell about which row")
+    try:
+        return key.decode()
+    except UnicodeDecodeError:  # a column of bytes, which are the key as they are
+        return base64.b64encode(key).decode()
 
 
 def _canonical(value: Any, kind: DataType | None) -> Any:

@@ -4,7 +4,7 @@ DerivedError       needs somebody: says what is wrong, and what to do
 ├── TryAgain       may be over in a moment: a store or a broker that is away
 ├── Switched       another process has moved the store on: go on from where it is now
 ├── Behind         a store that was built anew is older than the one it is to replace
-└── Unreadable     a record that says nothing about a row
+└── Unreadable     a record that cannot be read, and becomes a dead letter
 """
 
 from __future__ import annotations

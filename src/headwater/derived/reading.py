@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from headwater.client import EARLIEST, LATEST, Cluster
 from headwater.client.cluster import check
@@ -14,9 +15,17 @@ from headwater.record.batch import CorruptBatch, batches
 from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch
 
-__all__ = ["TopicReader"]
+__all__ = ["TopicReader", "Unopened"]
 
 _FETCH_BYTES = 2 * 1024 * 1024
+
+
+class Unopened(NamedTuple):
+    """A batch that no reader can open, though it came as it was sent."""
+
+    first_offset: int
+    last_offset: int
+    reason: str
 
 
 class TopicReader:
@@ -29,15 +38,18 @@ class TopicReader:
         if position is not None and position.topic_id != self.topic_id:
             raise self._lost("the topic was deleted and made again")
         self.offsets: dict[int, int] = dict(position.offsets) if position is not None else {}
+        self.committed: dict[int, int] = {}
+        """By partition, where what is committed ended when it was looked at last."""
         self._begin(info.leaders)
 
     def ends(self) -> dict[int, int]:
         """Return where what is committed ends by now; partitions that were added are taken in."""
         self._begin(self._cluster.topic(self._topic, fresh=True).leaders)
-        return self._cluster.offsets(self._topic, dict.fromkeys(self.offsets, LATEST))
+        self.committed = self._cluster.offsets(self._topic, dict.fromkeys(self.offsets, LATEST))
+        return dict(self.committed)
 
-    def fetch(self, wait_ms: int) -> Iterator[tuple[int, Record | None]]:
-        """Yield the next records with their partitions; None stands for what no reader can open.
+    def fetch(self, wait_ms: int) -> Iterator[tuple[int, Record | Unopened]]:
+        """Yield the next records with their partitions.
 
         Batches are opened one by one: compressed, a fetch may hold many times its size.
         """
@@ -51,6 +63,7 @@ class TopicReader:
                         f"offset {self.offsets[partition]} of {self._topic}-{partition} is gone from the broker"
                     )
                 check(fetched.error_code, f"{self._topic}-{partition}")
+                self.committed[partition] = fetched.last_stable_offset
                 yield from self._records(partition, fetched)
 
     def _begin(self, partitions: Mapping[int, int]) -> None:
@@ -68,14 +81,14 @@ class TopicReader:
             self._cluster.drop(node)
             raise
 
-    def _records(self, partition: int, fetched: Fetched) -> Iterator[tuple[int, Record | None]]:
+    def _records(self, partition: int, fetched: Fetched) -> Iterator[tuple[int, Record | Unopened]]:
         position = self.offsets[partition]
         for at, header in committed_batches(fetched.records, fetched.aborted):
             try:
                 opened = list(decode_batch(fetched.records, at))
-            except CorruptBatch:
+            except CorruptBatch as error:
                 self.offsets[partition] = header.last_offset + 1
-                yield partition, None
+                yield partition, Unopened(header.base_offset, header.last_offset, str(error))
                 continue
             for record in opened:
                 if record.offset >= position:

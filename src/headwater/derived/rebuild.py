@@ -7,8 +7,9 @@ from collections.abc import Callable
 from headwater.core.boundaries import boundary
 from headwater.core.urls import KafkaUrl
 from headwater.derived.errors import Behind, DerivedError
-from headwater.derived.follower import Follower, Pauses, Progress, Stream
+from headwater.derived.follower import Follower, Progress, Stream
 from headwater.derived.store import Store
+from headwater.workers.worker import Pauses
 
 __all__ = ["rebuild"]
 
@@ -22,6 +23,7 @@ def rebuild(
     store: Store,
     broker: KafkaUrl,
     *,
+    dead_letters: str,
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[Progress], None] = lambda progress: None,
     pauses: Pauses | None = None,
@@ -35,7 +37,9 @@ def rebuild(
     try:
         beside.gather_seconds = max(_GATHER_SECONDS, beside.gather_seconds)
         for _ in range(_ROUNDS):
-            follower = Follower(name, stream, beside, broker, say=say, pauses=pauses)
+            follower = Follower(
+                name, stream, beside, broker, dead_letters=dead_letters, say=say, pauses=pauses
+            )
             follower.run(until_end=True, tick=lambda: progress(follower.progress))  # noqa: B023
             boundary("derived.before_switch")
             try:

@@ -21,7 +21,7 @@ from headwater.derived.decode import KeyText, parse_object
 from headwater.derived.errors import DerivedError, Unreadable
 from headwater.derived.follower import Stream
 from headwater.derived.index import SearchIndex
-from headwater.derived.reading import TopicReader
+from headwater.derived.reading import TopicReader, Unopened
 from headwater.derived.store import Store
 from headwater.derived.warehouse import Warehouse
 
@@ -41,7 +41,7 @@ def topic_rows(broker: KafkaUrl, stream: Stream, *, say: Callable[[str], None]) 
         while any(reader.offsets[partition] < end for partition, end in ends.items()):
             piece: Piece = []
             for partition, record in reader.fetch(500):
-                if record is None:
+                if isinstance(record, Unopened):
                     raise DerivedError(f"{stream.topic}-{partition} has a batch that does not open")
                 try:
                     found = stream.decoder.read(record.key, record.value)

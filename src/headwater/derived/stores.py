@@ -46,7 +46,8 @@ def stream_of(app: App, definition: Derived) -> Followed:
     """Return the topic that a store follows, and how it is read."""
     read = app.definitions[definition.of]
     envelope = read.envelope if isinstance(read, Table) else "flat"
-    return Followed(definition.of, Decoder(envelope, key_of(app, definition)))
+    decoder = Decoder(envelope, key_of(app, definition), keyed_by_text=isinstance(read, Stream))
+    return Followed(definition.of, decoder)
 
 
 def cache_file(data: Path, name: str) -> Path:

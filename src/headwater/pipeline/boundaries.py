@@ -17,5 +17,8 @@ BOUNDARIES = (
     "view.before_commit",
     "view.after_commit",
     "function.after_call",
+    "warehouse.in_task",
+    "warehouse.before_commit",
+    "warehouse.after_commit",
 )
 """Every boundary, in the order in which an epoch passes them."""

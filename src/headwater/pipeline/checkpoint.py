@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater.app import Warehouse
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.compile import Query
 from headwater.pipeline.packing import BUCKET, LATEST
@@ -135,7 +136,9 @@ def refusal(app_file: str, differences: Sequence[tuple[str, str]]) -> Checkpoint
 
 
 def fingerprint(query: Query) -> Fingerprint:
-    """Return what a query's checkpoint will depend on."""
+    """Return what a query's checkpoint will depend on; a warehouse does not depend on one."""
+    if isinstance(query.function, Warehouse):
+        return Fingerprint(f"a {query.kind}", query.topics, ())
     nodes = list(_nodes(_optimized(query.frame)))
     mode = getattr(query.function, "mode", None)
     return Fingerprint(

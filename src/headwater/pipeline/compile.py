@@ -27,14 +27,16 @@ from headwater.app import (
     Table,
     Topic,
     View,
+    Warehouse,
 )
 from headwater.app.errors import did_you_mean
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline import tables
 from headwater.pipeline.failures import sentence
+from headwater.pipeline.sinks.warehouse_rows import WarehouseRows, rows_of
 from headwater.pipeline.source import TopicSource, read_stream
 
-__all__ = ["Query", "Reading", "compile_app", "ddl", "query_name"]
+__all__ = ["Query", "Reading", "compile_app", "compile_warehouses", "ddl", "query_name"]
 
 DELETED = "_deleted"
 
@@ -54,22 +56,24 @@ class Reading:
 
 @dataclass(frozen=True)
 class Query:
-    """One function of an application, ready to be started."""
+    """One function or warehouse of an application, ready to be started."""
 
     name: str
-    function: Function
+    function: Function | Warehouse
     frame: DataFrame
     topics: tuple[str, ...]
     after: frozenset[str] = field(default_factory=frozenset)
     """The names of the queries whose output it reads."""
+    read: WarehouseRows | None = None
+    """What a warehouse reads from where its files are, which is known when it is started."""
 
     @property
     def kind(self) -> str:
-        """What its rows become: a view, a stream, an alert or a sink's calls."""
+        """What its rows become: a view, a stream, an alert, a sink's calls or a warehouse."""
         return self.function.kind
 
 
-def query_name(app: App, function: Function) -> str:
+def query_name(app: App, function: Function | Warehouse) -> str:
     """Return what a function's query, and the directory of its checkpoint, is called."""
     return f"{app.name}.{function.name}"
 
@@ -81,6 +85,21 @@ def compile_app(spark: SparkSession, app: App, reading: Reading, read: Read = re
     """
     compiler = _Compiler(spark, app, reading, read)
     return [compiler.compile(function) for function in app.ordered()]
+
+
+def compile_warehouses(spark: SparkSession, app: App, reading: Reading) -> list[Query]:
+    """Return a query for each warehouse that Spark writes."""
+    return [_warehouse(spark, app, each, reading) for each in app.spark_warehouses()]
+
+
+def _warehouse(spark: SparkSession, app: App, warehouse: Warehouse, reading: Reading) -> Query:
+    name = query_name(app, warehouse)
+    read = rows_of(app, warehouse, broker=reading.broker, query=name, until_now=reading.until_now)
+    of = app.definitions[warehouse.of]
+    after = frozenset({query_name(app, of)} if isinstance(of, Stream) else ())
+    # Where its files are is known when it is started: until then, columns without rows stand for the topic.
+    frame = spark.createDataFrame([], read.source.schema)
+    return Query(name, warehouse, frame, (warehouse.of,), after, read)
 
 
 def ddl(schema: StructType) -> str:

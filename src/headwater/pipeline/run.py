@@ -14,15 +14,18 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.app import Alert, App, Sink, Stream, Table, Topic, View, load
+from headwater.app import Alert, App, Sink, Stream, Table, Topic, View, Warehouse, load
 from headwater.capture.captures import resolve_tables
 from headwater.client import Cluster
+from headwater.client.topic_settings import DEAD_LETTERS
 from headwater.core.errors import HeadwaterError
 from headwater.core.urls import KafkaUrl
+from headwater.derived.stores import open_store as open_derived
+from headwater.derived.warehouse import Warehouse as WarehouseStore
 from headwater.pipeline import checkpoint as checkpoints
 from headwater.pipeline import sinks
 from headwater.pipeline.checkpoint import Checkpoint, Fingerprint, fingerprint
-from headwater.pipeline.compile import Query, Reading, compile_app
+from headwater.pipeline.compile import Query, Reading, compile_app, compile_warehouses
 from headwater.pipeline.handover import Rebuilds, alone, finish
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
@@ -82,13 +85,15 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
         until_now=options.once,
         meetings=(options.data / "scratch" / "meetings").resolve(),
     )
-    queries = compile_app(spark, app, reading)
+    queries = [*compile_app(spark, app, reading), *compile_warehouses(spark, app, reading)]
     made = {query.name: fingerprint(query) for query in queries}
     directory = (options.data / "checkpoints").resolve()
     kept = {query.name: Checkpoint(directory, query.name) for query in queries}
     reset = _named(options.reset, app, queries)
     finish(options.data, options.views)
-    _compare(options, kept, made, reset)
+    # The files of a warehouse tell how far it is.
+    resumed = {query.name: kept[query.name] for query in queries if not isinstance(query.function, Warehouse)}
+    _compare(options, resumed, made, reset)
     # So far nothing was touched.
     _make_topics(app, broker)
     for name, checkpoint in kept.items():
@@ -101,7 +106,7 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
         runner = Runner(
             spark,
             running,
-            start=_starter(options),
+            start=_starter(app, options),
             store=store,
             ends=ends,
             at_once=at_once,
@@ -146,14 +151,14 @@ def _drive(runner: Runner, app: App, options: RunOptions) -> int:
     if options.once:
         return 0 if runner.drain() else 1
     runner.start()
-    names = ", ".join(function.name for function in app.ordered())
+    names = ", ".join(each.name for each in (*app.ordered(), *app.spark_warehouses()))
     sys.stdout.write(f"ready {app.name}: {names}\n")
     sys.stdout.flush()
     runner.watch()
     return 0
 
 
-def _starter(options: RunOptions) -> Callable[[Query, Path], StreamingQuery]:
+def _starter(app: App, options: RunOptions) -> Callable[[Query, Path], StreamingQuery]:
     """Return what starts a query into what its function was declared to be."""
 
     def start(query: Query, path: Path) -> StreamingQuery:
@@ -202,14 +207,32 @@ def _starter(options: RunOptions) -> Callable[[Query, Path], StreamingQuery]:
                     query=query.name,
                     checkpoint=checkpoint,
                 )
+            case Warehouse():
+                store = open_derived(app, function, options.data)
+                assert isinstance(store, WarehouseStore)
+                assert query.read is not None
+                return sinks.start_warehouse(
+                    query.frame.sparkSession,
+                    query.read,
+                    store,
+                    query=query.name,
+                    checkpoint=checkpoint,
+                    every_ms=0 if options.once else function.every_ms,
+                )
 
     return start
 
 
 def _named(names: tuple[str, ...], app: App, queries: list[Query]) -> set[str]:
     """Return the queries that are to start over, which may be named without the application."""
-    known = {query.name for query in queries}
+    known = {query.name for query in queries if not isinstance(query.function, Warehouse)}
     found = {name if name in known else f"{app.name}.{name}" for name in names}
+    for each in app.spark_warehouses():
+        if f"{app.name}.{each.name}" in found:
+            raise HeadwaterError(
+                f"{each.name} is a warehouse, whose files tell how far it is:"
+                f" `headwater derived rebuild APP {each.name}` builds it anew"
+            )
     for name in sorted(found - known):
         raise HeadwaterError(f"there is no query {name} to reset: there are {', '.join(sorted(known))}")
     return found
@@ -238,7 +261,7 @@ def _compare(
 
 def _make_topics(app: App, broker: KafkaUrl) -> None:
     """Make the topics that the application reads and writes, where they are missing."""
-    wanted: dict[str, tuple[int, dict[str, str]]] = {app.dead_letters: (1, {})}
+    wanted: dict[str, tuple[int, dict[str, str]]] = {app.dead_letters: (1, dict(DEAD_LETTERS))}
     for definition in app.definitions.values():
         if isinstance(definition, Topic | Table | Stream):
             partitions = definition.partitions or PARTITIONS

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -12,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from headwater.app import App
+from headwater.capture.captures import captures_of_app
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.run import _make_topics
 from headwater.testing.process import BrokerProcess
@@ -45,9 +49,53 @@ def test_topics_are_made_as_they_are_declared(tmp_path: Path) -> None:
             "latest": 2,
             "shop.dead": 1,
         }
-        asked = [ConfigResource(ResourceType.TOPIC, name) for name in ("copies", "latest", "users")]
-        policies = {
-            resource.name: future.result()["cleanup.policy"].value
-            for resource, future in admin.describe_configs(asked).items()
-        }
-    assert policies == {"copies": "delete", "latest": "compact", "users": "compact"}
+        found = settings(broker, "copies", "latest", "users", "shop.dead")
+    policies = {name: each["cleanup.policy"] for name, each in found.items()}
+    assert policies == {"copies": "delete", "latest": "compact", "users": "compact", "shop.dead": "compact"}
+
+
+def test_a_captured_table_has_the_same_topic_whoever_makes_it(tmp_path: Path) -> None:
+    """A row of some megabytes is published where `headwater run` was first, as where `headwater capture` was."""
+    large = "x" * 5_000_000
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        for name in ("first", "second"):
+            database.execute(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, note TEXT)")
+            database.execute(f"INSERT INTO {name} VALUES (1, ?)", (large,))
+    database.close()
+    app, both = App("shop"), App("shop")
+    for declared, tables in ((app, ["first"]), (both, ["first", "second"])):
+        for name in tables:
+            declared.table(
+                name, "id bigint, note string", key="id", source=f"sqlite:///{tmp_path}/shop.db#{name}"
+            )
+    with BrokerProcess(tmp_path / "data") as broker:
+        url = KafkaUrl.parse(f"kafka://{broker.bootstrap}")
+        _make_topics(app, url)
+        [capture] = captures_of_app(both)
+        capture.runner(url).run(until_end=True)
+        _make_topics(both, url)
+        found = settings(broker, "first", "second")
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+        assert len(topics["first"].partitions) == len(topics["second"].partitions)
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["first", "second"])
+        records = {message.topic(): message.value() or b"" for message in consumer.consume(2, timeout=30)}
+        consumer.close()
+    assert found["first"] == found["second"]
+    assert found["first"]["max.message.bytes"] == str(32 * 1024 * 1024)
+    assert {name: json.loads(value)["after"]["note"] for name, value in records.items()} == {
+        "first": large,
+        "second": large,
+    }
+
+
+def settings(broker: BrokerProcess, *topics: str) -> dict[str, dict[str, str]]:
+    """Return all settings of some topics."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    return {
+        resource.name: {name: entry.value for name, entry in future.result(20).items()}
+        for resource, future in admin.describe_configs(asked).items()
+    }

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.source.change_keys import KeyReader
 from headwater.pipeline.source.decoded import Malformed
 from headwater.pipeline.source.members import Names, find_members
@@ -178,7 +179,7 @@ KEYS = pa.schema([("a", pa.string()), ("b", pa.int32()), ("c", pa.bool_())])
 
 
 @given(st.text(), st.integers(-(2**31), 2**31 - 1), st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_keys_that_sinks_write_are_read(text: str, number: int, flag: bool) -> None:
     row = [text, number, flag]
     assert KeyReader(KEYS, ["a", "b", "c"]).read(encode(row).encode()) == row
@@ -209,7 +210,7 @@ DOCUMENTS = st.recursive(
     st.lists(st.dictionaries(st.sampled_from(["op", "after", "x", '"']), DOCUMENTS), max_size=4),
     st.booleans(),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_members_are_found_where_they_are(documents: list[dict[str, Any]], spaced: bool) -> None:
     texts = [
         json.dumps(each, ensure_ascii=False, indent=1 if spaced else None).encode() for each in documents
@@ -231,7 +232,7 @@ def test_members_are_found_where_they_are(documents: list[dict[str, Any]], space
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_no_bytes_break_the_scanner(noise: bytes) -> None:
     rows, dead = decoded(
         "debezium", [({"id": 1}, b"{" + noise), ({"id": 1}, b'{"op":"c","after":{' + noise + b"}}")]

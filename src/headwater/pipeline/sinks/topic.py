@@ -26,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, MapType
 
 from headwater.client.cluster import Cluster
+from headwater.client.topic_settings import TABLE
 from headwater.client.transactions import TransactionalWriter, max_batch_bytes
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.boundaries import boundary
@@ -81,7 +82,7 @@ def start_topic(
 
 def topic_settings(mode: str) -> dict[str, str]:
     """Return the settings of the topic that a stream of this mode is written to, where it has to be made."""
-    return {"cleanup.policy": "compact"} if mode == "changes" else {}
+    return dict(TABLE) if mode == "changes" else {}
 
 
 def epochs_group(query: str) -> str:

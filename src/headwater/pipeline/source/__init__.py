@@ -5,6 +5,7 @@
 - `driver`      the next batch: `poll` waits, `admission` bounds it, `event_time` says what time it is
 - `reading`     a task: `ranges` fetches, `opened` and `kernel` find records, `json_values`, `avro_values`,
                 `arrow_values` and `raw_values` make columns, `table_values` changes of a table's rows,
+                `key_check` sees to whole keys,
                 `dead_letters` takes what is malformed
 - `jvm`         the same declaration on Spark's own connector
 """

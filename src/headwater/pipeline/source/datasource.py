@@ -24,7 +24,7 @@ from headwater.client import LATEST, Cluster
 from headwater.pipeline.source.driver import SourceDriver, starting_offsets
 from headwater.pipeline.source.offsets import SourceOffset
 from headwater.pipeline.source.spec import TopicSource
-from headwater.pipeline.source.tasks import Task, plan
+from headwater.pipeline.source.tasks import Task, cut, plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,11 +73,14 @@ class TopicReader(DataSourceReader):
         cluster = Cluster(source.url, "headwater-pipeline")
         try:
             start = SourceOffset(starting_offsets(cluster, source))
-            end = SourceOffset(cluster.offsets(source.topic, dict.fromkeys(start.offsets, LATEST)))
+            end = SourceOffset(
+                dict(source.ends) or cluster.offsets(source.topic, dict.fromkeys(start.offsets, LATEST))
+            )
         finally:
             cluster.close()
+        tasks = plan(start, end, None) if source.task_rows is None else cut(start, end, source.task_rows)
         # Spark takes an empty list for one task without a range, which is not one of ours.
-        return plan(start, end, None) or [Task(())]
+        return tasks or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows."""

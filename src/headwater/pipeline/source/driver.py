@@ -276,6 +276,10 @@ class SourceDriver:
 
 def starting_offsets(cluster: Cluster, source: TopicSource) -> dict[int, int]:
     """Return the offsets at which `source.start` begins: the earliest, the latest, or those of a time."""
+    if source.offsets:
+        known = dict(source.offsets)
+        new = [each for each in cluster.partitions(source.topic, fresh=True) if each not in known]
+        return known | cluster.offsets(source.topic, dict.fromkeys(new, EARLIEST))
     match source.start:
         case "earliest":
             at = EARLIEST

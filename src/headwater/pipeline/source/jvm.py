@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import StringType, StructField, StructType
 
-from headwater.client.produce import produce
-from headwater.pipeline.source.dead_letters import DEAD_LETTER_CONFIGS, letter
+from headwater.client.dead_letters import letter, send_letters
 from headwater.pipeline.source.errors import SourceError
 from headwater.pipeline.source.reading import cluster_of
 from headwater.pipeline.source.spec import TopicSource
@@ -141,9 +140,7 @@ def _bury(source: TopicSource) -> Any:
             where = f"{source.topic}-{found[0]['partition']}: the record at offset {found[0]['offset']}"
             raise SourceError(f"{where} is malformed, and no dead-letter topic is declared to take it")
         if found and source.dead_letters is not None:
-            cluster = cluster_of(source)
-            cluster.ensure_topic(source.dead_letters, 1, DEAD_LETTER_CONFIGS)
-            produce(cluster, source.dead_letters, [_letter(each) for each in found])
+            send_letters(cluster_of(source), source.dead_letters, [_letter(each) for each in found])
         return malformed.is_null()
 
     # Not deterministic, so that Spark calls it once for each record and moves nothing past it.

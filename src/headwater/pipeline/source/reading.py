@@ -49,7 +49,13 @@ def decoder_of(source: TopicSource, schema: pa.Schema) -> Decoder:
     if source.envelope is not None:
         from headwater.pipeline.source.table_values import TableDecoder
 
-        return TableDecoder(schema, source.envelope, source.key, source.valid_from)
+        changes = TableDecoder(schema, source.envelope, source.key, source.valid_from)
+        if source.key_types is None:
+            return changes
+        from headwater.app.schema import parse
+        from headwater.pipeline.source.key_check import KeyChecked
+
+        return KeyChecked(changes, schema, parse(source.key_types))
     match source.format:
         case "json":
             from headwater.pipeline.source.json_values import JsonDecoder

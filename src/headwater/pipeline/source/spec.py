@@ -54,6 +54,12 @@ class TopicSource:
     start: str = "earliest"
     max_rows: int | None = None
     max_bytes: int | None = None
+    offsets: tuple[tuple[int, int], ...] = ()
+    """Where to begin, by partition, where it is known better than by `start`; others begin at their first record."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """Where to end, by partition, where all of it is read at once."""
+    task_rows: int | None = None
+    """How many offsets one task reads at most, where all of it is read at once."""
     until_now: bool = False
     watch: tuple[str, ...] = ()
     meeting: str | None = None
@@ -62,6 +68,8 @@ class TopicSource:
     """Of a table, read as changes of its rows: `flat` or `debezium`. No change is late: its time is `_changed_at`."""
     key: tuple[str, ...] = ()
     """The columns of a table's key."""
+    key_types: str | None = None
+    """The key's columns with their types, where a row without them is malformed; some may be read as text."""
     valid_from: str | None = None
     """The column of a table that its changes have their time from."""
     leaders: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headwater.pipeline.source.offsets import SourceOffset
 
-__all__ = ["Range", "ReportTo", "Task", "plan"]
+__all__ = ["Range", "ReportTo", "Task", "cut", "plan"]
 
 SMALL_ROWS = 20_000
 """A task costs some 10 ms whatever it reads: batches of fewer rows are not spread over more tasks."""
@@ -69,4 +69,13 @@ def plan(start: SourceOffset, end: SourceOffset, report: ReportTo | None) -> lis
     return [
         Task(tuple(group), end.watermark, marker=told and number == 0, report=report)
         for number, group in enumerate(groups)
+    ]
+
+
+def cut(start: SourceOffset, end: SourceOffset, rows: int) -> list[Task]:
+    """Return tasks of no more than so many offsets each: a partition is read by several at once."""
+    return [
+        Task((Range(each.partition, at, min(at + rows, each.end)),))
+        for each in ranges_between(start, end)
+        for at in range(each.start, each.end, rows)
     ]
