@@ -8,6 +8,8 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from effort import examples
+
 from .views_model import StoreMachine
 
 
@@ -24,4 +26,4 @@ class SqliteMachine(StoreMachine):
 
 
 TestSqlite = SqliteMachine.TestCase
-TestSqlite.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestSqlite.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.views.pacing import Delivery, Entry, Incident, Pacing, group_of, pace
 
 THROTTLE = 10.0
@@ -91,7 +92,7 @@ def entry(token: int, group: int) -> Entry:
 
 
 @given(times)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_messages_are_those_of_the_reference(steps: list[tuple[float, int]]) -> None:
     machine, now = Machine(), 0.0
     rows: list[tuple[float, int]] = []
@@ -109,7 +110,7 @@ def test_messages_are_those_of_the_reference(steps: list[tuple[float, int]]) -> 
 
 
 @given(times, st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_late_or_slow_store_tells_every_row_once_and_no_group_too_often(
     steps: list[tuple[float, int]], data: st.DataObject
 ) -> None:

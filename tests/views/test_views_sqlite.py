@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -201,3 +202,26 @@ def test_a_closed_store_says_so(url: str) -> None:
     store.close()
     with pytest.raises(ViewError, match="is closed"):
         store.define(ViewDefinition("sales", ("country",)))
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_new_file_that_another_process_has_locked_is_waited_for(
+    url: str, tmp_path: Path, lock: str
+) -> None:
+    connection = sqlite3.connect(tmp_path / "views.db", isolation_level=None, check_same_thread=False)
+    with closing(connection) as other:
+        other.execute(f"BEGIN {lock}")
+        release = threading.Timer(0.1, other.execute, ["ROLLBACK"])
+        release.start()
+        open_store(url).close()
+        release.join()
+
+
+def test_a_file_that_stays_locked_is_an_error(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.views.sqlite.file._BUSY_SECONDS", 0.05)
+    with closing(sqlite3.connect(tmp_path / "views.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ViewError, match=r"cannot open .*views.db as a view store: database is locked"):
+            open_store(url)

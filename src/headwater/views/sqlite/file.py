@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -179,7 +180,7 @@ class SqliteFile:
         """Make the tables in a new file, and refuse a file that is not ours or from a later version."""
         connection = self._writer
         # Two processes may open a new file at once: the mode is set before the lock can be taken.
-        connection.execute("PRAGMA journal_mode = WAL")
+        self._turn_on_write_ahead_log()
         connection.execute("BEGIN IMMEDIATE")
         [found] = connection.execute("PRAGMA user_version").fetchone()
         [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -196,6 +197,19 @@ class SqliteFile:
             self._execute(_SINCE_1 + _HISTORY + _INCIDENTS)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         connection.execute("COMMIT")
+
+    def _turn_on_write_ahead_log(self) -> None:
+        """Set the journal's mode; while another process has the lock, SQLite refuses that instead of waiting."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the rest of the code says why
+                if not busy or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     def _execute(self, statements: str) -> None:
         for statement in statements.split(";\n"):  # `executescript` would commit first
