@@ -1,8 +1,13 @@
 # Every target installs what it needs into .venv first; a second run finds it there and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench docs clean
+.PHONY: help setup demo check lint fast test bench docs clean
 
 BIN := .venv/bin
+# A run starts hundreds of processes: none of them is to compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
+# How much property tests draw (tests/conftest.py): a part of it between two edits, and all before a merge.
+EXAMPLES := quick
+test: EXAMPLES := thorough
 
 help:           ## Say what there is to make
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -16,11 +21,16 @@ demo:           ## Run a shop with made-up customers and a live page until Ctrl-
 
 check:          ## Run the linters and the fast tests (under 2 minutes)
 	@tools/setup dev
+	@$(MAKE) --no-print-directory --jobs=2 EXAMPLES=$(EXAMPLES) lint fast
+
+lint:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q -n 2 -m "not real"
+
+fast:
+	$(BIN)/python -m pytest -q -n 2 -m "not real" --hypothesis-profile=$(EXAMPLES)
 
 test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from headwater.testing.class_data import spark_options
 from needs import need
+from scopes import ByServer
 
-# A busy machine is no failure, and a run that decides over a change does not draw lots.
-hypothesis.settings.register_profile("headwater", deadline=None, derandomize=bool(os.environ.get("CI")))
-hypothesis.settings.load_profile("headwater")
+# A busy machine is no failure, and a run that decides over a change does not draw lots. `make check` draws a fifth.
+for profile, examples in (("quick", 20), ("thorough", 100)):
+    hypothesis.settings.register_profile(
+        profile, max_examples=examples, deadline=None, derandomize=bool(os.environ.get("CI"))
+    )
+hypothesis.settings.load_profile("thorough")
+
+# Whatever starts Spark, in this process or below it, starts with the classes that `tools/setup real` has archived.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 
 
 @pytest.fixture(scope="session")
@@ -40,17 +47,6 @@ def openssl() -> str:
 def kcat() -> str:
     """The path of kcat."""
     return need("kcat", "kcat")
-
-
-class ByServer(LoadScopeScheduling):  # type: ignore[misc]
-    """Keeps together what shares a server: the tests of a directory on one broker; all others go by file."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        for broker in ("on-headwater", "on-kafka", "on-rabbitmq"):
-            if broker in nodeid:
-                return f"{Path(file).parent} {broker}"
-        return file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

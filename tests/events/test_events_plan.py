@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.events import ANY, NO_STREAM, STREAM_EXISTS, BadEvent, Event, NewEvent, Refused, WrongVersion
 from headwater.events.expected import Expected, check_expected
 from headwater.events.fold import Fold
@@ -198,7 +199,7 @@ requests = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.lists(requests, max_size=8), max_size=5))
 def test_groups_come_to_the_same_as_one_request_at_a_time(
     groups: list[list[tuple[str, int, Expected, str | None]]],

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.events import Event, NewEvent
 from headwater.events.batches import TooLarge, encode_batches
 from headwater.events.envelope import NotAnEvent, decode, encode
@@ -110,7 +111,7 @@ def test_each_missing_field_is_named() -> None:
             decode(b"ann", text)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_foreign_records_among_events_are_counted_and_change_nothing(data: st.DataObject) -> None:
     lengths = {"ann": data.draw(st.integers(0, 4)), "bob": data.draw(st.integers(0, 4))}

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import NOW, open_log, release
 
+from effort import examples
 from headwater.log import cleanable, swap
 from headwater.log.cleanable import Cleaned
 from headwater.log.cleaner import Cleaning, Done, SourceDamaged, Unit
@@ -328,7 +329,7 @@ class Model:
         self.now += self.chance.choice([0, 1, 400])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_compacted_log_tells_what_the_whole_one_told(seed: int) -> None:
     chance = random.Random(seed)
@@ -397,7 +398,7 @@ def _settle(model: Model) -> None:
 # -- crashes ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_crash_at_any_step_loses_and_resurrects_nothing(seed: int) -> None:
     chance = random.Random(seed)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_helpers import NOW, TOPIC, TOPIC_ID, append, batch_at, contents, kill
 
+from effort import examples
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
@@ -292,9 +293,12 @@ class OsMachine(LogMachine):
 
 
 PROFILE = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(150),
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestSynced = LogMachine.TestCase
 TestSynced.settings = PROFILE
 TestLeftToTheSystem = OsMachine.TestCase
-TestLeftToTheSystem.settings = settings(PROFILE, max_examples=80)
+TestLeftToTheSystem.settings = settings(PROFILE, max_examples=examples(80))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import NOW, append, contents, open_log, release, restore, rows, snapshot
 
+from effort import examples
 from headwater.log import checkpoint
 from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
@@ -67,7 +68,7 @@ def test_a_tail_that_was_never_written_whole_is_cut(
     assert len(contents(open_log(directory))) == 7
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(garbage=st.binary(min_size=1, max_size=300))
 def test_any_bytes_at_the_end_leave_what_was_there(
     tmp_path_factory: pytest.TempPathFactory, garbage: bytes

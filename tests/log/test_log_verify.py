@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import NOW, TOPIC, TOPIC_ID, append, rows
 
+from effort import examples
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log import index as index_file
 from headwater.log import swap as swap_file
@@ -60,7 +61,7 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert total == Progress(sum(file.stat().st_size for file in files), 40, 120)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_any_changed_byte_is_found(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:

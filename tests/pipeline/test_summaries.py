@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.packing import pack, unpack
 from headwater.pipeline.summaries import Measure, Summary
 
@@ -95,7 +96,7 @@ def results(table: pa.Table) -> dict[Any, Any]:
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=5), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_partial_results_add_up(batches: list[list[Event]], chance: Any) -> None:
     kept = [unpack(pack(SUMMARY.folded([rows(batch)]))) for batch in batches]
     chance.shuffle(kept)
@@ -107,7 +108,7 @@ def test_partial_results_add_up(batches: list[list[Event]], chance: Any) -> None
 
 
 @given(EVENTS, st.integers(-5, 50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_windows_close_at_their_end(events: list[Event], second: int) -> None:
     folded = SUMMARY.folded([rows(events)])
     closed, still = SUMMARY.closed(folded, second * 1_000_000)

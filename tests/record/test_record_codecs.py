@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.record.batch import CorruptBatch
 from headwater.record.codecs import Codec, TooLarge, compress, decompress
 
@@ -17,7 +18,7 @@ COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 MB = 1024 * 1024
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.binary(max_size=100_000), codec=st.sampled_from(list(Codec)))
 def test_what_is_compressed_comes_out_again(data: bytes, codec: Codec) -> None:
     assert decompress(codec, compress(codec, data), len(data) + 1) == data
@@ -72,7 +73,7 @@ def test_every_truncation_is_corrupt_or_at_least_shorter(codec: Codec) -> None:
         assert len(out) < len(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(codec=st.sampled_from(COMPRESSED), data=st.binary(max_size=200), flip=st.integers(0, 10_000))
 def test_bad_bytes_raise_nothing_but_corrupt_batch(codec: Codec, data: bytes, flip: int) -> None:
     damaged = bytearray(compress(codec, data * 3))

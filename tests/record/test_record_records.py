@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.record.batch import HEADER_SIZE, CorruptBatch, check, checksum, read_header, write_header
 from headwater.record.codecs import Codec, TooLarge
 from headwater.record.records import Record, decode_batch, decode_varint, encode_batch, encode_varint
@@ -25,7 +26,7 @@ def rows(draw: st.DrawFn) -> list[Record]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rows=rows(), codec=st.sampled_from(list(Codec)), base=st.integers(0, 2**62))
 def test_records_come_out_as_they_went_in(rows: list[Record], codec: Codec, base: int) -> None:
     batch = encode_batch(
@@ -79,7 +80,7 @@ def test_every_truncation_is_corrupt_and_nothing_else(codec: Codec) -> None:
                 list(decode_batch(cut))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     payload=st.binary(max_size=120),
     count=st.integers(-3, 2**31 - 1),
@@ -96,7 +97,7 @@ def test_records_of_any_bytes_raise_nothing_but_corrupt_batch(
         assert len(list(decode_batch(batch))) == count
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(flips=st.lists(st.tuples(st.integers(HEADER_SIZE, 400), st.integers(0, 7)), min_size=1, max_size=4))
 def test_damaged_records_raise_nothing_but_corrupt_batch(flips: list[tuple[int, int]]) -> None:
     batch = encode_batch([Record(i, i, b"key", b"v" * 30, (("name", b"x"),)) for i in range(6)])

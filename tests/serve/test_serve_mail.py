@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients.access.certificates import Authority
+from effort import examples
 from headwater.core.errors import SettingError
 from headwater.serve import alerts, channels
 from headwater.serve.channels import Receiver
@@ -111,7 +112,7 @@ TEXT = st.text(st.characters())  # halves of surrogate pairs among them
 
 
 @given(st.dictionaries(TEXT, TEXT | st.integers(), max_size=3), TEXT)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_value_becomes_a_header(row: dict[str, Any], value: str) -> None:
     made = compose(
         message({**row, "card": value}, group_by=("card",)), sender="a@example.com", to=["b@example.com"]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from effort import examples
 from headwater.core.errors import ErrorCode
 from headwater.wire.kafka.codec import decode_request, encode_error_response, encode_response
 from headwater.wire.kafka.errors import MalformedRequest, UnencodableAnswer
@@ -40,7 +41,7 @@ def body_of(frame: bytes, api_key: int, version: int, correlation_id: int) -> by
 
 
 @every_version
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.data())
 def test_a_request_that_kio_wrote_decodes_to_the_same_entity(
     api_key: int, version: int, data: st.DataObject
@@ -53,7 +54,7 @@ def test_a_request_that_kio_wrote_decodes_to_the_same_entity(
 
 
 @every_version
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.data())
 def test_kio_reads_from_a_frame_what_the_answer_said(api_key: int, version: int, data: st.DataObject) -> None:
     expected: Any = response_type(api_key, version)
@@ -75,7 +76,7 @@ def test_a_request_cut_at_any_byte_is_malformed(api_key: int, version: int) -> N
 
 
 @every_version
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(junk=st.binary(max_size=200))
 def test_random_bytes_decode_or_are_malformed(api_key: int, version: int, junk: bytes) -> None:
     with contextlib.suppress(MalformedRequest):

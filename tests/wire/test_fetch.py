@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from effort import examples
 from headwater.wire.kafka.errors import MalformedRequest
 from headwater.wire.kafka.fetch import FetchPartition, FetchTarget, encode_fetch_response, parse_fetch
 from headwater.wire.kafka.primitives import MAX_ELEMENTS, encode_uvarint
@@ -35,7 +36,7 @@ def replica_of(entity: Any) -> int:
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_a_request_that_kio_wrote_parses_to_the_same(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(request_type(Api.FETCH, version)))
@@ -83,7 +84,7 @@ def test_a_request_cut_at_any_byte_is_malformed(version: int) -> None:
 
 
 @every_version
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(junk=st.binary(max_size=150), after=st.binary(max_size=100))
 def test_random_bytes_parse_or_are_malformed(version: int, junk: bytes, after: bytes) -> None:
     with contextlib.suppress(MalformedRequest):
@@ -155,7 +156,7 @@ def fetched(draw: st.DrawFn, version: int) -> list[tuple[Any, list[FetchPartitio
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_kio_reads_from_the_joined_pieces_what_was_put_in(version: int, data: st.DataObject) -> None:
     topics = data.draw(fetched(version))

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
+from effort import examples
 from headwater.wire.kafka.errors import MalformedRequest
 from headwater.wire.kafka.primitives import MAX_ELEMENTS, encode_uvarint
 from headwater.wire.kafka.produce import PartitionResult, encode_produce_response, parse_produce
@@ -39,7 +40,7 @@ def topic_of(entity: Any) -> str | bytes:
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_a_request_that_kio_wrote_parses_to_the_same(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(request_type(Api.PRODUCE, version)))
@@ -72,7 +73,7 @@ def test_a_request_cut_at_any_byte_is_malformed(version: int) -> None:
 
 
 @every_version
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(junk=st.binary(max_size=100), after=st.binary(max_size=100))
 def test_random_bytes_parse_inside_their_bounds_or_are_malformed(
     version: int, junk: bytes, after: bytes
@@ -162,7 +163,7 @@ def results(draw: st.DrawFn, version: int) -> list[PartitionResult]:
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_kio_reads_from_a_response_what_was_put_in(version: int, data: st.DataObject) -> None:
     given_results = data.draw(results(version))

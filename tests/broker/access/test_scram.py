@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.broker.access.errors import AuthenticationFailed
 from headwater.broker.access.scram import (
     MIN_ITERATIONS,
@@ -51,7 +52,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 
 @mechanisms
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     user=NAMES,
     password=NAMES,
@@ -68,7 +69,7 @@ def test_a_client_with_the_password_gets_in(
 
 
 @mechanisms
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(password=NAMES, other=NAMES)
 def test_a_client_with_another_password_does_not(
     mechanism: ScramMechanism, password: str, other: str
@@ -113,7 +114,7 @@ def test_no_last_message_without_the_proof_gets_in(final: bytes) -> None:
     assert not server.complete
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(position=st.integers(0, 200), bit=st.integers(0, 7))
 def test_no_last_message_with_a_bit_changed_gets_in(position: int, bit: int) -> None:
     server = exchange(ScramMechanism.SHA_256, "pencil")

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.groups import GroupCoordinator, JoinReply, MemberIdentity, SyncReply
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.core.errors import ApiError, ErrorCode
@@ -233,4 +234,4 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
 
 TestClassicGroup = ClassicGroupMachine.TestCase
-TestClassicGroup.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestClassicGroup.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.groups import GroupCoordinator
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.records import Assignment
@@ -263,4 +264,4 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase
-TestConsumerGroup.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestConsumerGroup.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

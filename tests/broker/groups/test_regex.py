@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.broker.groups.regex import InvalidPattern, TopicPattern
 
 atoms = st.sampled_from(["a", "b", "-", r"\.", ".", "[ab]", "[^a]", r"\w", r"\d", "[a-c.]", "^", "$"])
@@ -24,7 +25,7 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 patterns = st.recursive(atoms, _grow, max_leaves=6)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @example("(?:a(?:b)*)?", "b")
 @given(patterns, st.text("ab-.c1", max_size=6))
 def test_it_matches_what_python_matches(pattern: str, name: str) -> None:

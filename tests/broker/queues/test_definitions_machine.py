@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.queues.names import Kind
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.record.amqp.tables import Table
@@ -269,4 +270,4 @@ def _frozen(arguments: Table) -> tuple[tuple[str, object], ...]:
 
 
 TestDefinitions = DefinitionsMachine.TestCase
-TestDefinitions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestDefinitions.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

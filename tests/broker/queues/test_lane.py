@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.queues import lane as lane_module
 from headwater.broker.queues.lane import Budget, Lane
 from headwater.record.amqp.message import Message
@@ -124,8 +125,8 @@ class TransientLaneMachine(LaneMachine):
     durable = False
 
 
-LaneMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
-TransientLaneMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
+LaneMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TransientLaneMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=30)
 TestLane = LaneMachine.TestCase
 TestTransientLane = TransientLaneMachine.TestCase
 

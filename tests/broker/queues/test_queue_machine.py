@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.queues import lane as lane_module
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.queue import Queue, Reason
@@ -229,5 +230,5 @@ class QueueMachine(RuleBasedStateMachine):
             assert not taker.prefetch or held <= taker.prefetch
 
 
-QueueMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+QueueMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=30)
 TestQueue = QueueMachine.TestCase

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from headwater.broker.transactions import Ending, ProducerIdentity, TopicPartition, TransactionState
 from headwater.core.errors import ApiError, ErrorCode
 
@@ -236,4 +237,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(300), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.keyed import processor
 from headwater.pipeline.keyed.cache import Cache
 from headwater.pipeline.keyed.logic import Logic, Step, pack, unpack
@@ -79,7 +80,7 @@ def rewrites_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_REWRITE_FROM", 60)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @for_all(BATCHES)
 def test_results_are_those_of_one_worker_that_never_fails(
     tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[list[tuple[str, int, int]], int, int, bool]]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from effort import examples
 from headwater.pipeline.keyed.logic import unpack
 from headwater.pipeline.searches import EVENT, QUERY, QueryError, Searches, SearchIndex, parse
 from headwater.pipeline.searches import index as index_module
@@ -85,7 +86,7 @@ class Indexed(RuleBasedStateMachine):
 
 
 TestIndexed = Indexed.TestCase
-TestIndexed.settings = settings(max_examples=30, stateful_step_count=8)
+TestIndexed.settings = settings(max_examples=examples(30), stateful_step_count=8)
 
 
 @pytest.fixture(autouse=True)

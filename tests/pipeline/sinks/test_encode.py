@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.sinks.encode import BatchEncoder, EncodingError, Finished, warm
 from headwater.pipeline.sinks.kernel import append, choose_partitions
 from headwater.record.batch import HEADER_SIZE, read_header
@@ -66,7 +67,7 @@ def decoded(batches: list[Finished]) -> dict[int, list[Record]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     rows=rows(),
     partitions=st.integers(1, 5),

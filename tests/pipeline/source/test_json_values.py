@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.source.decoded import Malformed
 from headwater.pipeline.source.json_rows import row_reader
 from headwater.pipeline.source.json_values import JsonDecoder
@@ -119,13 +120,13 @@ def check(schema: pa.Schema, values: list[bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("schema", [FLAT, NESTED, MAPPED], ids=["flat", "nested", "mapped"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(values=st.lists(_documents(), min_size=1, max_size=8))
 def test_any_values_are_read_as_the_rules_say(schema: pa.Schema, values: list[bytes | None]) -> None:
     check(schema, values)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

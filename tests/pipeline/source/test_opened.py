@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.source import kernel
 from headwater.pipeline.source.opened import OpenedFetch, headers_of
 from headwater.record.batch import (
@@ -65,7 +66,7 @@ def read_plainly(data: bytes, aborted: list[tuple[int, int]], first: int, stop: 
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_logs(), st.integers(-5, 100), st.integers(0, 100), st.integers(0, 60))
 def test_any_batches_are_read_like_in_plain_python(
     log: tuple[bytes, int], before_end: int, length: int, cut: int
@@ -79,7 +80,7 @@ def test_any_batches_are_read_like_in_plain_python(
     assert read(cut_off, [], 0, 2**62) == read_plainly(cut_off, [], 0, 2**62)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(_BYTES, min_size=1, max_size=3), st.sampled_from(Codec), st.data())
 def test_damage_is_found(values: list[bytes | None], codec: Codec, data: st.DataObject) -> None:
     damaged = encode_batch([Record(i, 0, None, value) for i, value in enumerate(values)], codec=codec)
@@ -89,7 +90,7 @@ def test_damage_is_found(values: list[bytes | None], codec: Codec, data: st.Data
         read(bytes(damaged), [], 0, 2**62)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(_BYTES, min_size=1, max_size=3), st.data())
 def test_a_batch_that_lies_under_its_checksum_is_refused(
     values: list[bytes | None], data: st.DataObject

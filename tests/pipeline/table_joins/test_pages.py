@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from effort import examples
 from headwater.pipeline.keyed.logic import pack, unpack
 from headwater.pipeline.table_joins import MemoryPages, PageMap
 from headwater.pipeline.table_joins.pages import INLINE, PER_PAGE
@@ -52,7 +53,7 @@ class Maps(RuleBasedStateMachine):
 
 
 TestMaps = Maps.TestCase
-TestMaps.settings = settings(max_examples=30, stateful_step_count=15)
+TestMaps.settings = settings(max_examples=examples(30), stateful_step_count=15)
 
 
 def test_a_map_that_grows_by_one_row_at_a_time_writes_what_it_split() -> None:

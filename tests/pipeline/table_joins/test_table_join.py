@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from headwater.pipeline.keyed.logic import unpack
 from headwater.pipeline.lookups import TableError
 from headwater.pipeline.table_joins import (
@@ -54,7 +55,7 @@ def change_of(side: Side, version: int, deleted: bool, row: tuple[Any, ...]) -> 
 
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_the_changelog_is_what_turns_one_join_into_the_next(kind: str, how: How, data: st.DataObject) -> None:
     one, other, on = SHAPES[kind]

@@ -1,0 +1,63 @@
+"""Which tests with real servers go to the same process, and in which order they are handed out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+# What takes long goes first, so that no process is left with it when the others are done. The order is by the times
+# that `pytest --durations=0` tells; what is not named here is short, and fills the gaps.
+LONGEST_FIRST = (
+    "tests/clients on-kafka",
+    "tests/amqp_clients on-rabbitmq",
+    "tests/clients on-headwater",
+    "tests/pipeline/sinks/test_kills.py",
+    "tests/pipeline/run/test_run_once.py",
+    "tests/pipeline/test_lookup_app.py",
+    "tests/cli/test_demo_run.py",
+    "tests/cli/test_up.py",
+    "tests/pipeline/run/test_run_rebuild.py",
+    "tests/pipeline/table_joins/test_join_tables_spark.py",
+    "tests/pipeline/source/test_real_spark.py",
+    "tests/cli on-kafka",
+    "tests/cli on-headwater",
+    "tests/amqp_clients on-headwater",
+    "tests/testing/test_rabbitmq.py",
+    "tests/pipeline/test_pipeline_pages.py",
+    "tests/pipeline/test_searches_spark.py",
+    "tests/pipeline/test_summarise.py",
+    "tests/derived/test_real_derived.py",
+    "tests/derived/test_real_up_derived.py",
+    "tests/pipeline/test_previous.py",
+    "tests/serve/test_serve_process.py",
+    "tests/capture/test_real_capture_crash.py",
+    "tests/net/amqp/test_amqp_crash.py",
+    "tests/capture/postgres/test_postgres_follow_real.py",
+    "tests/clients/access on-kafka",
+    "tests/pipeline/test_testing_app.py",
+    "tests/pipeline/sinks/test_topic_sink.py",
+    "tests/events on-kafka",
+    "tests/views/test_views_postgres.py",
+    "tests/capture/mysql/test_mysql_follow_real.py",
+    "tests/capture/mysql/test_mysql_crash_real.py",
+    "tests/clients/access/test_clients.py",
+)
+_RANKS = {scope: rank for rank, scope in enumerate(LONGEST_FIRST)}
+
+
+class ByServer(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps together what shares a server: the tests of a directory on one broker; all others go by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        for broker in ("on-headwater", "on-kafka", "on-rabbitmq"):
+            if broker in nodeid:
+                return f"{Path(file).parent} {broker}"
+        return file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        longest = min(self.workqueue, key=lambda scope: _RANKS.get(scope, len(_RANKS)))
+        self.workqueue.move_to_end(longest, last=False)
+        super()._assign_work_unit(node)
