@@ -17,6 +17,7 @@ from bench.figures import (
     HEADWATER_OS,
     KAFKA,
     KAFKA_FLUSH,
+    PROCESS,
     RABBITMQ,
     SPARK,
 )
@@ -116,6 +117,7 @@ SIDES: dict[str, Callable[[Path], Broker]] = {
     KAFKA_FLUSH: kafka_flush,
     RABBITMQ: rabbitmq,
     SPARK: headwater,
+    PROCESS: headwater,
     DEBEZIUM: headwater,
     # These read files or write to a database; the broker beside them has nothing to do.
     HAND: headwater,

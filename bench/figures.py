@@ -22,6 +22,8 @@ EVENTSOURCING = "eventsourcing"
 FLINK = "flink"
 HAND = "by-hand"
 """What one writes by hand with the database's own driver."""
+PROCESS = "process"
+"""One process of ours that does without Spark what we do with it."""
 SPARK = "spark"
 """Spark's own Kafka connector; both it and Headwater's pipelines read from Headwater's broker."""
 

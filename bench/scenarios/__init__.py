@@ -32,6 +32,7 @@ from bench.scenarios.throughput import Throughput
 from bench.scenarios.transactions import Transactions
 from bench.scenarios.view_commit import ViewCommit
 from bench.scenarios.views_live import ViewsLive
+from bench.scenarios.warehouse_rebuild import WarehouseRebuild
 
 __all__ = ["SCENARIOS", "Scale", "Scenario"]
 
@@ -68,4 +69,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     SparkJoinTables(),
     ViewCommit(),
     ViewsLive(),
+    WarehouseRebuild(),
 )
