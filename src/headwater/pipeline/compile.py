@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from headwater.app import (
     Alert,
@@ -29,10 +29,10 @@ from headwater.app import (
     View,
     Warehouse,
 )
-from headwater.app.errors import did_you_mean
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline import tables
 from headwater.pipeline.failures import sentence
+from headwater.pipeline.results import check_result
 from headwater.pipeline.sinks.warehouse_rows import WarehouseRows, rows_of
 from headwater.pipeline.source import TopicSource, read_stream
 
@@ -119,7 +119,7 @@ class _Compiler:
     def compile(self, function: Function) -> Query:
         name = query_name(self._app, function)
         frame = self._sink(function, name) if isinstance(function, Sink) else self._called(function, name)
-        _check(function, frame)
+        check_result(function, frame)
         if isinstance(function, Stream):
             self._schemas[function.name] = ddl(frame.schema)
         read = self._read(function)
@@ -265,37 +265,6 @@ def _has_time(definition: Definition) -> bool:
     return isinstance(definition, Table) or (
         isinstance(definition, Topic | Stream) and definition.event_time is not None
     )
-
-
-def _check(function: Function, frame: DataFrame) -> None:
-    """Refuse a result that cannot be written as declared."""
-    if not frame.isStreaming:
-        problem = f"{function.name} returns a DataFrame that reads none of its inputs"
-        raise AppError(function.where, problem, f"derive it from {' or '.join(function.inputs)}")
-    if not isinstance(function, Alert):
-        for column in function.key:
-            if column not in frame.columns:
-                problem = f"{function.name} has the key {column}, and its rows no such column"
-                guess = did_you_mean(column, frame.columns)
-                raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
-    if isinstance(function, View):
-        for index in function.indexes:
-            if index.split(".")[0] not in frame.columns:
-                problem = f"{function.name} has an index for {index}, and its rows no such column"
-                guess = did_you_mean(index, frame.columns)
-                raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
-    if isinstance(function, Stream) and function.event_time is not None:
-        times = [each.name for each in frame.schema.fields if isinstance(each.dataType, TimestampType)]
-        if function.event_time not in times:
-            problem = (
-                f"{function.name} has the event time {function.event_time}, and its rows no such timestamp"
-            )
-            guess = did_you_mean(function.event_time, times)
-            raise AppError(function.where, problem + guess, f"there are {', '.join(frame.columns)}")
-    twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
-    if twice:
-        problem = f"{function.name} returns several columns called {', '.join(twice)}"
-        raise AppError(function.where, problem, "drop or rename all but one, with .drop() or .alias()")
 
 
 def _line(function: Function, error: Exception) -> Location:
