@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,12 +24,6 @@ def tree_cpu_seconds(pid: int) -> float:
         with suppress(FileNotFoundError, ProcessLookupError):
             total += parse_cpu_ticks(Path(f"/proc/{each}/stat").read_text(), of_children=True)
     return total / TICKS_PER_SECOND
-
-
-def children_seconds() -> float:
-    """Return the CPU time of all processes below this one that ended and were waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def tree(pid: int) -> list[int]:

@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from bench.brokers import Broker
 from bench.clients import ClientError, create_topics, require_delivered
 from bench.figures import HEADWATER, PROCESS, AtLeast, Better, Figure
-from bench.process import children_seconds
 from bench.scenarios.base import Scale, Scenario
 
 ROWS = 1_000_000
@@ -49,7 +48,6 @@ class WarehouseRebuild(Scenario):
             Better.HIGHER,
             (AtLeast(1.0, PROCESS),),
         ),
-        Figure("warehouse-cpu", "its CPU, million rows", "s", Better.LOWER, peer=PROCESS),
     )
 
     def __init__(self, side: str = HEADWATER) -> None:
@@ -66,7 +64,7 @@ class WarehouseRebuild(Scenario):
         _produce(broker.bootstrap, rows)
         app = scratch / "shop.py"
         app.write_text(APP.format(engine=ENGINES[self.side]))
-        began, before = time.monotonic(), children_seconds()
+        began = time.monotonic()
         done = subprocess.run(
             [
                 str(Path(sys.executable).with_name("headwater")),
@@ -84,10 +82,7 @@ class WarehouseRebuild(Scenario):
         seconds = time.monotonic() - began
         if done.returncode or f"files is built anew: {rows:,} rows." not in done.stderr:
             raise ClientError(f"the warehouse was not built: {done.stderr[-2000:]}")
-        return {
-            "warehouse-rows": rows / seconds,
-            "warehouse-cpu": (children_seconds() - before) / (rows / 1e6),
-        }
+        return {"warehouse-rows": rows / seconds}
 
 
 def _produce(bootstrap: str, rows: int) -> None:
