@@ -135,7 +135,8 @@ class Fetch:
             try:
                 partition = self._read(watched, room - size, first=size == 0 and memory > 0)
             except NotCached as missing:
-                cold.append(missing)
+                # With its traceback it would keep this frame, and what was read of other partitions, in a cycle.
+                cold.append(missing.with_traceback(None))
                 continue
             size += partition.records_length
             failed = failed or partition.error_code != _NONE
