@@ -184,17 +184,35 @@ def test_a_connection_that_is_cut(url: str, sql: Session) -> None:
             sql("INSERT INTO users VALUES (%s, 'a')", number)
             follower.settle()
             assert len(follower.changes) == number + 1
-            dumps = sql(
-                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
-                " AND user = 'headwater'"
-            )
-            for (id_,) in dumps:
-                sql(f"KILL {id_}")
+            kill_dumps(sql, "KILL")
             with pytest.raises(TryAgain):
                 follower.until(lambda: False, seconds=5)
             follower.close()
         follower.settle()
         assert follower.ops() == "ccc"
+
+
+def test_a_log_that_the_server_ends_is_asked_for_again(url: str, sql: Session) -> None:
+    sql(USERS)
+    with Follower(url, ["users"]) as follower:
+        follower.settle()
+        for number in range(5):
+            kill_dumps(sql, "KILL QUERY")
+            sql("INSERT INTO users VALUES (%s, 'a')", number)
+            follower.until(lambda: len(follower.changes) == number + 1)  # noqa: B023
+        assert follower.ops() == "ccccc"
+        assert follower.rows == rows_of(url, ["users"])
+
+
+def kill_dumps(sql: Session, statement: str) -> None:
+    """Kill whatever sends the log to somebody."""
+    dumps = sql(
+        "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+        " AND user = 'headwater'"
+    )
+    assert dumps
+    for (id_,) in dumps:
+        sql(f"{statement} {id_}")
 
 
 def test_a_table_that_changes_under_a_snapshot_is_read_again(url: str, sql: Session) -> None:

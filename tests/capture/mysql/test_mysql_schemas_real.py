@@ -125,7 +125,6 @@ def test_what_cannot_be_followed_is_said(url: str, sql: Session, statement: str,
     sql(USERS)
     sql("INSERT INTO users (id) VALUES (1)")
     with Follower(url, ["users"]) as follower:
-        follower.retrying = True
         follower.settle()
         sql("INSERT INTO users (id) VALUES (2)")
         for part in statement.split("; "):

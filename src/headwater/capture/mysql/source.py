@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from headwater.capture.change import Batch, Position, TableSchema
 from headwater.capture.mysql.catalog import characters_of, check_same, check_server, describe, log_end
@@ -10,12 +10,13 @@ from headwater.capture.mysql.config import Config
 from headwater.capture.mysql.connection import Connection, identifier
 from headwater.capture.mysql.history import History
 from headwater.capture.mysql.keys import KeyOrder, literal
-from headwater.capture.mysql.offset import Gtids, Offset, Place
+from headwater.capture.mysql.offset import Gtids, Offset
 from headwater.capture.mysql.seen import Seen
 from headwater.capture.mysql.snapshot import read_snapshot, unread
 from headwater.capture.mysql.stream import Stream
 from headwater.capture.mysql.tables import Field, Table, load_tables
 from headwater.capture.mysql.text import Texts
+from headwater.capture.source import TryAgain
 
 __all__ = ["MySQLSource"]
 
@@ -46,8 +47,8 @@ class MySQLSource:
                 for batch in read_snapshot(connection, offset, self.config.tables):
                     offset = Offset.parse(batch.position)
                     yield batch
-            if offset is not None:
-                yield from self._changes(offset, is_mariadb=connection.is_mariadb, end=log_end(connection))
+            while offset is not None:
+                offset = yield from self._changes(offset)
         finally:
             self.close()
 
@@ -68,7 +69,14 @@ class MySQLSource:
             self._connection = Connection(self.config)
         return self._connection
 
-    def _changes(self, offset: Offset, *, is_mariadb: bool, end: Place) -> Iterator[Batch]:
+    def _changes(self, offset: Offset) -> Generator[Batch, None, Offset]:
+        """Yield changes until the server ends its log, and return where to go on.
+
+        It does so before it shuts down, when somebody kills the query, and (MySQL 8.0.31) when a commit comes in the
+        moment of a heartbeat.
+        """
+        connection = self._connected()
+        is_mariadb, end = connection.is_mariadb, log_end(connection)
         # Hours may pass until the server has to be asked for something again, more than it keeps connections for.
         self.close()
         self._stream = Stream(
@@ -80,7 +88,13 @@ class MySQLSource:
             is_mariadb=is_mariadb,
             end=end,
         )
-        yield from self._stream.batches()
+        last: Batch | None = None
+        for last in self._stream.batches():
+            yield last
+        if last is None:  # asking again and again would lead nowhere
+            raise TryAgain(f"{self.config} ended its binary log as soon as it was asked for it")
+        self._stream.close()
+        return Offset.parse(last.position)
 
     def _look_up(self, name: tuple[str, str]) -> Table:
         with Connection(self.config) as connection:

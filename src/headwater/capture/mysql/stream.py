@@ -36,7 +36,7 @@ from headwater.capture.mysql.payload import Payload
 from headwater.capture.mysql.rows import RowReader
 from headwater.capture.mysql.seen import Seen
 from headwater.capture.mysql.text import Texts
-from headwater.capture.source import CaptureError, TryAgain
+from headwater.capture.source import CaptureError
 
 __all__ = ["Stream"]
 
@@ -102,14 +102,16 @@ class Stream:
         }
 
     def batches(self) -> Iterator[Batch]:
-        """Yield changes as they come, and batches without any while none do."""
+        """Yield changes as they come, and batches without any while none do, until the server ends its log."""
         with understood(self._config):
             packets = self._connect()
             yielded = time.monotonic()
             while True:
                 for packet in packets.read():
                     if packet[0] != 0:
-                        raise TryAgain(f"{self._config} ended its binary log: it shuts down")
+                        if self._changes:
+                            yield self._cut()
+                        return
                     try:
                         event = self._events.read(packet[1:])
                         handler = self._handlers.get(type(event))
