@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clients.access.certificates import Authority
 from headwater.testing.kafka import RealKafka
 from headwater.testing.process import BrokerProcess
 
@@ -31,6 +32,13 @@ def headwater_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broke
     """A broker of Headwater's, for tests that need no other."""
     with BrokerProcess(tmp_path_factory.mktemp("capture-own") / "data") as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def files(openssl: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Authority]:
+    """Who signs our certificates, and somebody else."""
+    directory = tmp_path_factory.mktemp("authorities")
+    return Authority(openssl, directory, "ours"), Authority(openssl, directory, "foreign")
 
 
 @pytest.fixture

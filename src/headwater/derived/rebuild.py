@@ -11,7 +11,7 @@ from headwater.derived.follower import Follower, Progress, Stream
 from headwater.derived.store import Store
 from headwater.workers.worker import Pauses
 
-__all__ = ["rebuild"]
+__all__ = ["rebuild", "switched"]
 
 _ROUNDS = 100
 _GATHER_SECONDS = 1.0
@@ -36,20 +36,30 @@ def rebuild(
     beside = store.beside()
     try:
         beside.gather_seconds = max(_GATHER_SECONDS, beside.gather_seconds)
-        for _ in range(_ROUNDS):
+
+        def catch_up() -> None:
             follower = Follower(
                 name, stream, beside, broker, dead_letters=dead_letters, say=say, pauses=pauses
             )
-            follower.run(until_end=True, tick=lambda: progress(follower.progress))  # noqa: B023
-            boundary("derived.before_switch")
-            try:
-                rows = beside.count()
-                store.switch(beside)
-                return rows
-            except Behind:
-                continue
-        raise DerivedError(
-            f"{name} moves on faster than it can be built anew: stop `headwater derived run` for the while"
-        )
+            follower.run(until_end=True, tick=lambda: progress(follower.progress))
+
+        return switched(name, store, beside, catch_up, writer="headwater derived run")
     finally:
         beside.close()
+
+
+def switched(name: str, store: Store, beside: Store, catch_up: Callable[[], None], *, writer: str) -> int:
+    """Have one store take another's place once it is as far, and return how many rows it has.
+
+    `catch_up` brings it to where its topic ends, again and again while `writer`, a command, moves the other one on.
+    """
+    for _ in range(_ROUNDS):
+        catch_up()
+        boundary("derived.before_switch")
+        try:
+            rows = beside.count()
+            store.switch(beside)
+            return rows
+        except Behind:
+            continue
+    raise DerivedError(f"{name} moves on faster than it can be built anew: stop `{writer}` for the while")

@@ -7,7 +7,6 @@ and checkpoint are swapped. The live query then goes on from there.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from headwater.pipeline.failures import sentence
 from headwater.pipeline.handover import Handover, alone, finish, shadow_query, swap
 from headwater.pipeline.offsets import Offsets, committed, merged, progress_offsets, reached
 from headwater.pipeline.run import let_workers_import_from
-from headwater.pipeline.session import SessionOptions, close_session, open_session
+from headwater.pipeline.session import SessionOptions, session
 from headwater.pipeline.source import TopicSource, read_stream
 from headwater.views import ViewDefinition, ViewStore, open_store
 
@@ -80,16 +79,11 @@ def rebuild(options: RebuildOptions, report: Report) -> int:
     with alone(Handover(options.data, live).lock, busy), open_store(options.views) as store:
         directory = options.data / "rebuild"
         scratch = directory / "scratch" / live
-        shutil.rmtree(scratch, ignore_errors=True)
         let_workers_import_from(options.app.resolve().parent)
-        spark = open_session(
+        with session(
             SessionOptions(f"{app.name} rebuild", scratch, options.master, None, options.settings)
-        )
-        try:
+        ) as spark:
             return _Rebuild(spark, app, function, live, store, options, report).run(scratch)
-        finally:
-            close_session(spark)
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _Rebuild:

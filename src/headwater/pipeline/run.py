@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from headwater.pipeline.handover import Rebuilds, alone, finish
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.pipeline.runner import Runner, Running
-from headwater.pipeline.session import SessionOptions, close_session, cores, open_session
+from headwater.pipeline.session import SessionOptions, cores, session
 from headwater.views import ALERT, open_store
 
 __all__ = ["RunOptions", "let_workers_import_from", "run_app"]
@@ -65,16 +64,13 @@ def run_app(options: RunOptions) -> int:
     busy = f"another `headwater run` works in {options.data}: stop it, or give this one a --data of its own"
     # Two drivers on the same checkpoints would each undo what the other does.
     with alone(options.data / "run.lock", busy):
-        scratch = options.data / "scratch"
-        shutil.rmtree(scratch, ignore_errors=True)  # a killed driver leaves its temporary files there
         let_workers_import_from(options.app.resolve().parent)
-        session = SessionOptions(app.name, scratch, options.master, options.ui_port, options.settings)
-        spark = open_session(session)
-        try:
+        with session(
+            SessionOptions(
+                app.name, options.data / "scratch", options.master, options.ui_port, options.settings
+            )
+        ) as spark:
             return _run(spark, app, broker, options)
-        finally:
-            close_session(spark)
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -> int:

@@ -12,7 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.stderr import jvm_stderr, muted
 
-__all__ = ["SessionOptions", "SparkError", "close_session", "cores", "open_session", "settings"]
+__all__ = ["SessionOptions", "SparkError", "cores", "open_session", "session", "settings"]
 
 OLDEST_JAVA = 17
 _GIGABYTE = 2**30
@@ -81,10 +82,17 @@ def _leave_out_checksum_files(spark: SparkSession) -> None:
     java._jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop).setWriteChecksum(False)
 
 
-def close_session(spark: SparkSession) -> None:
-    """Stop Spark, and its JVM with it."""
-    with muted():
-        spark.stop()
+@contextmanager
+def session(options: SessionOptions) -> Iterator[SparkSession]:
+    """Have Spark for a block, with a scratch directory that is empty before, and gone behind it."""
+    shutil.rmtree(options.scratch, ignore_errors=True)  # a killed driver leaves its temporary files there
+    spark = open_session(options)
+    try:
+        yield spark
+    finally:
+        with muted():
+            spark.stop()  # and its JVM with it
+        shutil.rmtree(options.scratch, ignore_errors=True)
 
 
 def settings(options: SessionOptions) -> dict[str, str]:

@@ -7,7 +7,6 @@ read in another, shorter round. Whoever reads sees the old version until the lin
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from headwater.app import App, Warehouse
 from headwater.client import LATEST, Cluster
-from headwater.core.boundaries import boundary
 from headwater.derived.change import Position
-from headwater.derived.errors import Behind, DerivedError
+from headwater.derived.errors import DerivedError
+from headwater.derived.rebuild import switched
 from headwater.derived.stores import open_store
 from headwater.derived.warehouse import Warehouse as Store
 from headwater.pipeline.failures import sentence
-from headwater.pipeline.session import SessionOptions, close_session, open_session
+from headwater.pipeline.session import SessionOptions, session
 from headwater.pipeline.sinks.warehouse import WarehouseWriter, begin
 from headwater.pipeline.sinks.warehouse_rows import WarehouseRows, rows_of
 from headwater.pipeline.source import TopicSource, read_batch
@@ -31,7 +30,6 @@ from headwater.pipeline.source.offsets import SourceOffset
 
 __all__ = ["RebuildPlace", "build_anew", "rebuild_warehouse"]
 
-_ROUNDS = 100
 _TASK_ROWS = 100_000
 _POLL_SECONDS = 0.3
 _GROUP = "headwater.rebuild"
@@ -53,37 +51,25 @@ def rebuild_warehouse(app: App, definition: Warehouse, place: RebuildPlace, repo
     """Build a warehouse anew and put it in the live one's place; return how many rows it has."""
     name = f"{app.name}.{definition.name}"
     scratch = place.data / "rebuild" / "scratch" / name
-    shutil.rmtree(scratch, ignore_errors=True)
     store = open_store(app, definition, place.data)
     assert isinstance(store, Store)
     read = rows_of(app, definition, broker=place.broker, query=name)
-    spark = open_session(SessionOptions(f"{name} rebuild", scratch, place.master))
-    try:
+    with session(SessionOptions(f"{name} rebuild", scratch, place.master)) as spark:
         return build_anew(spark, store, read, report)
-    finally:
-        close_session(spark)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def build_anew(spark: SparkSession, store: Store, read: WarehouseRows, report: Report) -> int:
     """Build a warehouse anew in a session that is open."""
     beside = store.beside()
-    for _ in range(_ROUNDS):
+
+    def catch_up() -> None:
         base = begin(beside, read.source)
         ends = _ends(read.source, base)
-        job = _Job(spark, lambda base=base, ends=ends: _round(spark, store, beside, read, base, ends))  # type: ignore[misc]
         total = sum(end - base.offsets.get(each, 0) for each, end in ends.items())
-        job.watch(lambda share, total=total: report(int(share * total), total))  # type: ignore[misc]
-        boundary("derived.before_switch")
-        try:
-            rows = beside.count()
-            store.switch(beside)
-            return rows
-        except Behind:
-            continue
-    raise DerivedError(
-        f"{store.name} moves on faster than it can be built anew: stop `headwater run` for the while"
-    )
+        job = _Job(spark, lambda: _round(spark, store, beside, read, base, ends))
+        job.watch(lambda share: report(int(share * total), total))
+
+    return switched(store.name, store, beside, catch_up, writer="headwater run")
 
 
 def _round(

@@ -27,13 +27,6 @@ USERS = "CREATE TABLE users (id int PRIMARY KEY, name varchar(100))"
 
 
 @pytest.fixture(scope="module")
-def files(openssl: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Authority]:
-    """Who signs our certificates, and somebody else."""
-    directory = tmp_path_factory.mktemp("authorities")
-    return Authority(openssl, directory, "ours"), Authority(openssl, directory, "foreign")
-
-
-@pytest.fixture(scope="module")
 def server(kind: type[RealMariaDB], files: tuple[Authority, Authority]) -> Iterator[RealMariaDB]:
     """A server that takes encrypted connections alone; its certificate is for `localhost`."""
     running = kind()

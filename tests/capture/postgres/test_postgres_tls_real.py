@@ -25,13 +25,6 @@ USERS = "CREATE TABLE users (id int PRIMARY KEY, name text)"
 
 
 @pytest.fixture(scope="module")
-def files(openssl: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Authority]:
-    """Who signs our certificates, and somebody else."""
-    directory = tmp_path_factory.mktemp("authorities")
-    return Authority(openssl, directory, "ours"), Authority(openssl, directory, "foreign")
-
-
-@pytest.fixture(scope="module")
 def server(files: tuple[Authority, Authority]) -> Iterator[RealPostgres]:
     """A server that takes encrypted connections alone, and for the user `guarded` with a certificate alone."""
     running = RealPostgres(programs=programs(15))
