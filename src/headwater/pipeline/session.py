@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from headwater.core.errors import HeadwaterError
@@ -29,6 +30,7 @@ __all__ = ["SessionOptions", "SparkError", "cores", "open_session", "session", "
 OLDEST_JAVA = 17
 _GIGABYTE = 2**30
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_PYTHON = Path(__file__).with_name("python.sh")
 _DAEMON = "headwater.pipeline.daemon"
 
 
@@ -54,8 +56,9 @@ def open_session(options: SessionOptions) -> SparkSession:
     java_version()
     options.scratch.mkdir(parents=True, exist_ok=True)
     # Workers are started by the JVM, with its environment.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _python_of(options.master)
     if is_local(options.master):
+        os.environ["HEADWATER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(options.name).master(options.master)
     for name, value in (settings(options) | dict(options.settings)).items():
@@ -97,7 +100,7 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
 
 def settings(options: SessionOptions) -> dict[str, str]:
     """Return what is set differently from Spark's defaults."""
-    found = _streaming(options) | _python()
+    found = _streaming(options) | _python(options.master)
     if is_local(options.master):
         found |= _one_machine(options)
     if options.ui_port is not None:
@@ -142,16 +145,25 @@ def _streaming(options: SessionOptions) -> dict[str, str]:
     }
 
 
-def _python() -> dict[str, str]:
+def _python(master: str) -> dict[str, str]:
+    python = _python_of(master)
     found = {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,
     }
     if find_spec(_DAEMON) is not None:
         # Imports what every worker needs once, before workers are forked off it.
         found["spark.python.daemon.module"] = _DAEMON
     return found
+
+
+def _python_of(master: str) -> str:
+    """Return what Spark is to start as Python: ours, by way of `python.sh` where Spark is PySpark's own, and here."""
+    home = os.environ.get("SPARK_HOME")
+    is_own = home is None or Path(home).resolve() == Path(pyspark.__file__).resolve().parent
+    starts_sooner = is_local(master) and is_own and os.access(_PYTHON, os.X_OK)
+    return str(_PYTHON) if starts_sooner else sys.executable
 
 
 def _one_machine(options: SessionOptions) -> dict[str, str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from headwater.pipeline.session import SessionOptions, SparkError, cores, java_version, settings
@@ -62,3 +65,28 @@ def test_a_cluster_has_addresses_and_memory_of_its_own(tmp_path: Path) -> None:
     assert "spark.driver.host" not in found
     assert "spark.driver.memory" not in found
     assert (found["spark.ui.enabled"], found["spark.ui.port"]) == ("true", "4040")
+
+
+def test_spark_starts_python_without_the_zip_files_of_pyspark(tmp_path: Path) -> None:
+    command = settings(SessionOptions("shop", tmp_path, "local[2]"))["spark.pyspark.python"]
+    home = Path(pyspark.__file__).parent
+    zips = [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+    entries = [*zips, str(home / "jars" / "spark-core_2.13-4.3.0.jar"), *zips, "/an app", "/more*"]
+    environment = {"PYTHONPATH": ":".join(entries), "HEADWATER_PYTHON": sys.executable}
+    said = "import sys; print(sys.executable, sys.argv[1:], sys.path)"
+    done = subprocess.run(
+        [command, "-c", said, "a b", "*"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"{sys.executable} ['a b', '*'] ['', '/an app', '/more*', ")
+    assert not any(entry in done.stdout for entry in entries[:3])
+
+
+def test_a_spark_of_ones_own_and_a_cluster_get_our_python_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = settings(SessionOptions("shop", tmp_path, "spark://master:7077"))
+    assert cluster["spark.pyspark.python"] == sys.executable
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert settings(SessionOptions("shop", tmp_path, "local"))["spark.pyspark.python"] == sys.executable
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    assert settings(SessionOptions("shop", tmp_path, "local"))["spark.pyspark.python"] != sys.executable
