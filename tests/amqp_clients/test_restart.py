@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,18 +15,8 @@ from .pika_client import Inbox, count, opened, publish, take
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
-Again = Callable[[], None]
-
-
-@pytest.fixture(params=["stop", "kill"])
-def again(request: pytest.FixtureRequest, process: Process) -> Again:
-    """Stop the broker, cleanly or not, and start it again."""
-
-    def end_and_start() -> None:
-        process.kill() if request.param == "kill" else process.stop()
-        process.start()
-
-    return end_and_start
+Scenario = Callable[[Broker], Iterator[None]]
+"""What is done before a restart, and behind its `yield` what has to be so after it."""
 
 
 def drop(channel: BlockingChannel) -> None:
@@ -47,109 +37,114 @@ def declared(broker: Broker, queue: str) -> bool:
     return True
 
 
-def test_durable_things_and_persistent_messages_survive(process: Process, again: Again) -> None:
-    with process:
-        broker = broker_of(process)
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            channel.exchange_declare("kept-x", "topic", durable=True)
-            channel.exchange_declare("lost-x", "topic")
-            channel.queue_declare("kept", durable=True)
-            channel.queue_declare("lost")
-            channel.queue_bind("kept", "kept-x", "a.#")
-            channel.queue_bind("kept", "lost-x", "a.#")
-            for number in range(20):
-                mode = 2 if number % 2 else 1
-                publish(
-                    channel,
-                    "a.b",
-                    b"%d" % number,
-                    exchange="kept-x",
-                    delivery_mode=mode,
-                    headers={"n": number},
-                )
-            publish(channel, "lost", b"gone", delivery_mode=2)
-        again()
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            found = take(channel, "kept", 10)
-            assert [each.body for each in found] == [b"%d" % each for each in range(1, 20, 2)]
-            assert [each.headers for each in found] == [{"n": each} for each in range(1, 20, 2)]
-            assert {each.properties.delivery_mode for each in found} == {2}
-            assert count(channel, "kept") == 0
-            publish(channel, "a.c", b"bound still", exchange="kept-x")
-            assert [each.body for each in take(channel, "kept", 1)] == [b"bound still"]
-        assert not declared(broker, "lost")
-        with opened(broker) as channel, pytest.raises(ChannelClosedByBroker):
-            channel.exchange_declare("lost-x", passive=True)
+def durable_things_and_persistent_messages_survive(broker: Broker) -> Iterator[None]:
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.exchange_declare("kept-x", "topic", durable=True)
+        channel.exchange_declare("lost-x", "topic")
+        channel.queue_declare("kept", durable=True)
+        channel.queue_declare("lost")
+        channel.queue_bind("kept", "kept-x", "a.#")
+        channel.queue_bind("kept", "lost-x", "a.#")
+        for number in range(20):
+            mode = 2 if number % 2 else 1
+            publish(
+                channel, "a.b", b"%d" % number, exchange="kept-x", delivery_mode=mode, headers={"n": number}
+            )
+        publish(channel, "lost", b"gone", delivery_mode=2)
+    yield
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        found = take(channel, "kept", 10)
+        assert [each.body for each in found] == [b"%d" % each for each in range(1, 20, 2)]
+        assert [each.headers for each in found] == [{"n": each} for each in range(1, 20, 2)]
+        assert {each.properties.delivery_mode for each in found} == {2}
+        assert count(channel, "kept") == 0
+        publish(channel, "a.c", b"bound still", exchange="kept-x")
+        assert [each.body for each in take(channel, "kept", 1)] == [b"bound still"]
+    assert not declared(broker, "lost")
+    with opened(broker) as channel, pytest.raises(ChannelClosedByBroker):
+        channel.exchange_declare("lost-x", passive=True)
 
 
-def test_unacknowledged_messages_come_back_flagged_and_acknowledged_ones_do_not(
-    process: Process, again: Again
-) -> None:
-    with process:
-        broker = broker_of(process)
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            channel.queue_declare("work", durable=True)
-            publish(channel, "work", *(b"%d" % each for each in range(10)), delivery_mode=2)
-            channel.basic_qos(prefetch_count=6)
-            inbox = Inbox(channel)
-            inbox.consume("work")
-            held = inbox.wait(6)
-            for delivery in held[:3]:
-                channel.basic_ack(delivery.tag)
-            # Acknowledgements are not confirmed: the pause stands for the "last unsynced instant".
-            channel.connection.sleep(1)
-            again()
-            drop(channel)
-        with opened(broker) as channel:
-            found = take(channel, "work", 7)
-            assert [each.body for each in found] == [b"%d" % each for each in range(3, 10)]
-            assert [each.redelivered for each in found[:3]] == [True] * 3
-            assert count(channel, "work") == 0
+def unacknowledged_messages_come_back_flagged_and_acknowledged_ones_do_not(broker: Broker) -> Iterator[None]:
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("work", durable=True)
+        publish(channel, "work", *(b"%d" % each for each in range(10)), delivery_mode=2)
+        channel.basic_qos(prefetch_count=6)
+        inbox = Inbox(channel)
+        inbox.consume("work")
+        held = inbox.wait(6)
+        for delivery in held[:3]:
+            channel.basic_ack(delivery.tag)
+        # Acknowledgements are not confirmed: the pause stands for the "last unsynced instant".
+        channel.connection.sleep(1)
+        yield
+        drop(channel)
+    with opened(broker) as channel:
+        found = take(channel, "work", 7)
+        assert [each.body for each in found] == [b"%d" % each for each in range(3, 10)]
+        assert [each.redelivered for each in found[:3]] == [True] * 3
+        assert count(channel, "work") == 0
 
 
-def test_requeued_messages_priorities_and_limits_survive(process: Process, again: Again) -> None:
+def requeued_messages_priorities_and_limits_survive(broker: Broker) -> Iterator[None]:
     arguments = {
         "x-max-priority": 5,
         "x-max-length": 4,
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "dead",
     }
-    with process:
-        broker = broker_of(process)
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            channel.queue_declare("ranked", durable=True, arguments=arguments)
-            channel.queue_declare("dead", durable=True)
-            for number, priority in enumerate([1, 5, 3, 5]):
-                publish(channel, "ranked", b"%d" % number, delivery_mode=2, priority=priority)
-            [held] = take(channel, "ranked", 1, auto_ack=False)
-            channel.basic_nack(held.tag, requeue=True)
-            channel.connection.sleep(0.5)
-        again()
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            channel.queue_declare("ranked", durable=True, arguments=arguments)
-            assert [each.body for each in take(channel, "ranked", 4)] == [b"1", b"3", b"2", b"0"]
-            publish(channel, "ranked", *(b"%d" % each for each in range(6)), delivery_mode=2)
-            assert [each.body for each in take(channel, "dead", 2)] == [b"0", b"1"]
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("ranked", durable=True, arguments=arguments)
+        channel.queue_declare("dead", durable=True)
+        for number, priority in enumerate([1, 5, 3, 5]):
+            publish(channel, "ranked", b"%d" % number, delivery_mode=2, priority=priority)
+        [held] = take(channel, "ranked", 1, auto_ack=False)
+        channel.basic_nack(held.tag, requeue=True)
+        channel.connection.sleep(0.5)
+    yield
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("ranked", durable=True, arguments=arguments)
+        assert [each.body for each in take(channel, "ranked", 4)] == [b"1", b"3", b"2", b"0"]
+        publish(channel, "ranked", *(b"%d" % each for each in range(6)), delivery_mode=2)
+        assert [each.body for each in take(channel, "dead", 2)] == [b"0", b"1"]
 
 
-def test_the_time_to_live_goes_on_while_the_broker_is_away(process: Process) -> None:
+def the_time_to_live_goes_on_while_the_broker_is_away(broker: Broker) -> Iterator[None]:
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("short", durable=True)
+        publish(channel, "short", b"expires", delivery_mode=2, expiration="300")
+        publish(channel, "short", b"stays", delivery_mode=2, expiration="600000")
+    yield
+    with opened(broker) as channel:
+        channel.connection.sleep(1)
+        assert [each.body for each in take(channel, "short", 1)] == [b"stays"]
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    durable_things_and_persistent_messages_survive,
+    requeued_messages_priorities_and_limits_survive,
+    the_time_to_live_goes_on_while_the_broker_is_away,
+    unacknowledged_messages_come_back_flagged_and_acknowledged_ones_do_not,  # its connection sees the end
+)
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_what_survives_a_restart(process: Process, ending: str) -> None:
     with process:
         broker = broker_of(process)
-        with opened(broker) as channel:
-            channel.confirm_delivery()
-            channel.queue_declare("short", durable=True)
-            publish(channel, "short", b"expires", delivery_mode=2, expiration="300")
-            publish(channel, "short", b"stays", delivery_mode=2, expiration="600000")
-        process.stop()
+        running = [scenario(broker) for scenario in SCENARIOS]
+        for each in running:
+            next(each)
+        process.kill() if ending == "kill" else process.stop()
         process.start()
-        with opened(broker) as channel:
-            channel.connection.sleep(1)
-            assert [each.body for each in take(channel, "short", 1)] == [b"stays"]
+        for each in running:
+            assert next(each, "over") == "over"
 
 
 def test_nothing_confirmed_is_lost_when_the_broker_is_killed_at_work(process: Process) -> None:

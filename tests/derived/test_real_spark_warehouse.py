@@ -37,7 +37,7 @@ def test_killed_and_built_anew_under_load(broker: BrokerProcess, tmp_path: Path,
         assert count[0] > 100
     assert ask(files(tmp_path, "count(*)"))[0][0] > 0
     # A worker that dies fails its query, and the driver starts it again.
-    killed = {"HEADWATER_KILL_AT": "warehouse.in_task", "HEADWATER_KILLED": str(tmp_path / "killed")}
+    killed = {"HEADWATER_KILL_AT": "warehouse.in_task", "HEADWATER_KILLED": str(tmp_path)}
     with started("run", spark_app, address, data, **killed) as process:
         with started("capture", "run", spark_app, address), written_to(tmp_path / "shop.db"):
             ready(process)
@@ -52,7 +52,7 @@ def test_killed_and_built_anew_under_load(broker: BrokerProcess, tmp_path: Path,
         until("all is read", lambda: listed(spark_app, address, data)[0]["behind"] == 0)
         assert process.poll() is None
     assert process.returncode == 0
-    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "warehouse.in_task").exists()
     [said] = verified(spark_app, address, data, "--store", "files")
     assert said["equal"], said
     assert said["rows"] == ask(files(tmp_path, "count(*)"))[0][0] > 100
