@@ -23,6 +23,7 @@ from bench.figures import (
 )
 from headwater.testing import kafka as kafka_server
 from headwater.testing import rabbitmq as rabbitmq_server
+from headwater.testing.jars import KAFKA_SCRIPTS
 from headwater.testing.process import BrokerProcess, ProcessError
 
 # kafka-server-start.sh gives the broker this heap unless told otherwise.
@@ -92,8 +93,13 @@ def kafka_flush(directory: Path) -> Broker:
 
 
 def _kafka(directory: Path, properties: dict[str, str]) -> Broker:
-    data = directory / "data"
-    return kafka_server.RealKafka(data, heap=KAFKA_HEAP, properties=properties, start_seconds=START_SECONDS)
+    return kafka_server.RealKafka(
+        directory / "data",
+        heap=KAFKA_HEAP,
+        java=KAFKA_SCRIPTS,
+        properties=properties,
+        start_seconds=START_SECONDS,
+    )
 
 
 class RabbitMQ(rabbitmq_server.RealRabbitMQ):

@@ -27,6 +27,7 @@ from headwater.pipeline.compile import DELETED, Query, Reading, compile_app
 from headwater.pipeline.session import SessionOptions, open_session, settings
 from headwater.pipeline.sinks.output_mode import upserting_mode
 from headwater.pipeline.source import TopicSource
+from headwater.testing.jars import BRIEF_SPARK
 from headwater.testing.rows_source import Advance, Items, RowsError, ScriptedTopic, advance, steps_of
 from headwater.views.keys import key_of
 
@@ -44,8 +45,6 @@ _SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
 }
-# Quick to compile and quick to start, where the default gets fast only in the long run.
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto"
 
 
 def session() -> SparkSession:
@@ -57,7 +56,7 @@ def session() -> SparkSession:
     options = SessionOptions("headwater-test", scratch, master="local[2]", settings=_SMALL)
     java = "spark.driver.extraJavaOptions"
     opened = open_session(
-        replace(options, settings=_SMALL | {java: f"{settings(options)[java]} {_QUICK_JAVA}"})
+        replace(options, settings=_SMALL | {java: f"{settings(options)[java]} {BRIEF_SPARK}"})
     )
     atexit.register(_end, opened, scratch)
     return opened

@@ -1,9 +1,9 @@
 """Archives of classes that JVMs share, so that what one has loaded and verified the next maps into memory.
 
-Kafka's tools live for a second and Spark's session for a few in a test, and half of that goes into loading
-thousands of classes. `python -m headwater.testing.class_data` runs each once and keeps its classes; one that is there
-and newer than its jars costs a look. A JVM that cannot use an archive, another Java's for instance, says nothing and
-does without it.
+Kafka's tools live for a second and its broker and Spark's session for a few in a test, and half of that goes into
+loading thousands of classes. `python -m headwater.testing.class_data` runs each once and keeps its classes; one that is
+there and newer than its jars costs a look. A JVM that cannot use an archive, another Java's for instance, says nothing
+and does without it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from headwater.core.errors import HeadwaterError
-from headwater.testing.jars import BRIEF, KAFKA_4_3, cache_directory, exclusive, java_command, shared_classes
-from headwater.testing.process import BrokerProcess
+from headwater.testing.jars import (
+    BRIEF,
+    BRIEF_SPARK,
+    KAFKA_4_3,
+    cache_directory,
+    exclusive,
+    java_command,
+    shared_classes,
+)
+from headwater.testing.kafka import RealKafka
 
 __all__ = ["make_kafka_archive", "make_spark_archive", "spark_archive", "spark_jars", "spark_options"]
 
@@ -51,15 +58,14 @@ def _is_newer(archive: Path, jars: Path) -> bool:
 
 
 def make_kafka_archive() -> Path:
-    """Archive the classes of Kafka's tools unless that was done, and return the file."""
+    """Archive the classes of Kafka's broker and tools unless that was done, and return the file."""
     jars, archive = KAFKA_4_3.fetch(), shared_classes(KAFKA_4_3)
     with exclusive(archive.with_suffix(".lock")), tempfile.TemporaryDirectory() as directory:
         if _is_newer(archive, jars):
             return archive
         scratch = Path(directory)
         loaded = scratch / "classes"
-        with BrokerProcess(scratch / "broker") as broker:
-            loaded.write_text("\n".join(sorted(_loaded_by_tools(broker.bootstrap, scratch))))
+        loaded.write_text("\n".join(sorted(_loaded_by_kafka(scratch))))
         made = archive.with_suffix(".new")
         dump = ("-Xshare:dump", f"-XX:SharedClassListFile={loaded}", f"-XX:SharedArchiveFile={made}")
         _run(java_command(KAFKA_4_3, "unused", options=(*BRIEF[:2], *dump))[:-1], scratch)
@@ -67,7 +73,18 @@ def make_kafka_archive() -> Path:
     return archive
 
 
-def _loaded_by_tools(bootstrap: str, scratch: Path) -> Iterable[str]:
+def _loaded_by_kafka(scratch: Path) -> set[str]:
+    listed = scratch / "broker.list"
+    with RealKafka(scratch / "broker", java=(*BRIEF, f"-XX:DumpLoadedClassList={listed}")) as broker:
+        found = _loaded_by_tools(broker.bootstrap, scratch)
+    return found | _listed(listed)  # which is written when the JVM ends
+
+
+def _listed(file: Path) -> set[str]:
+    return {line for line in file.read_text().splitlines() if not line.startswith(("#", "@"))}
+
+
+def _loaded_by_tools(bootstrap: str, scratch: Path) -> set[str]:
     tools = (
         ("TopicCommand", "--create", "--topic=t"),
         ("ConsoleProducer", "--topic=t"),
@@ -84,7 +101,7 @@ def _loaded_by_tools(bootstrap: str, scratch: Path) -> Iterable[str]:
             scratch,
             given="one\n",
         )
-        found.update(line for line in listed.read_text().splitlines() if not line.startswith(("#", "@")))
+        found |= _listed(listed)
     return found
 
 
@@ -102,9 +119,9 @@ def spark_archive() -> Path:
 
 
 def spark_options() -> str:
-    """Return what to add to `SPARK_SUBMIT_OPTS`, so that Spark uses the archive where there is one."""
+    """Return what to add to `SPARK_SUBMIT_OPTS`, so that Spark starts soon, with the archive where there is one."""
     archive = spark_archive()
-    return f"{_QUIETLY} -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
+    return f"{BRIEF_SPARK} {_QUIETLY} -XX:SharedArchiveFile={archive}" if archive.is_file() else BRIEF_SPARK
 
 
 def make_spark_archive() -> Path:

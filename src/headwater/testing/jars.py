@@ -22,6 +22,7 @@ from headwater.core.errors import HeadwaterError
 
 __all__ = [
     "BRIEF",
+    "BRIEF_SPARK",
     "CLIENTS_3_9",
     "DEBEZIUM",
     "ESPER",
@@ -46,6 +47,8 @@ _FETCH_SECONDS = 600
 
 # A tool lives for a second or two: the first compiler tier is enough, and halves its CPU time.
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+# Spark is quick to start and quick to compile so, where the default gets fast only in the long run.
+BRIEF_SPARK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto"
 # What Kafka's own scripts give the JVM of the broker and of every tool.
 KAFKA_SCRIPTS = (
     "-server",

@@ -10,7 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from headwater.testing.jars import KAFKA_4_3, KAFKA_SCRIPTS, java_command
+from headwater.testing.jars import BRIEF, KAFKA_4_3, java_command
 from headwater.testing.process import ProcessError, free_port
 from headwater.testing.server import RealServer
 
@@ -37,7 +37,8 @@ class RealKafka(RealServer):
     """Kafka 4.3.0 on one KRaft node, a context manager that is ready inside its block.
 
     Without `data`, its log is in a temporary directory that goes with the block. `properties` are added to
-    `server.properties`, so `{"log.flush.interval.messages": "1"}` makes Kafka flush as Headwater does.
+    `server.properties`, so `{"log.flush.interval.messages": "1"}` makes Kafka flush as Headwater does. Its JVM starts
+    quickly and never gets fast; give `java=KAFKA_SCRIPTS` for one that does, as a benchmark has to.
 
     >>> with RealKafka(properties={"num.partitions": "4"}) as kafka:   # doctest: +SKIP
     ...     Producer({"bootstrap.servers": kafka.bootstrap})
@@ -50,11 +51,13 @@ class RealKafka(RealServer):
         data: Path | None = None,
         *,
         heap: str = "512m",
+        java: tuple[str, ...] = BRIEF,
         properties: Mapping[str, str] | None = None,
         start_seconds: float = 60,
     ) -> None:
         super().__init__(data, start_seconds=start_seconds)
         self.heap = heap
+        self.java = java
         self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self._extra = dict(properties or {})
         self._controller_port = free_port()
@@ -101,7 +104,7 @@ class RealKafka(RealServer):
     def launch(self, log: int) -> subprocess.Popen[bytes]:
         """Start Kafka."""
         file = str(self._properties_path)
-        command = java_command(KAFKA_4_3, "kafka.Kafka", file, heap=self.heap, options=KAFKA_SCRIPTS)
+        command = java_command(KAFKA_4_3, "kafka.Kafka", file, heap=self.heap, options=self.java)
         return self.spawn(command, log)
 
     def answers(self) -> bool:

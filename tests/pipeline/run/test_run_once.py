@@ -62,7 +62,6 @@ class Shop:
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("headwater")), "run", str(self.file), "--once"]
         command += [f"--data={self.data}", f"--broker=kafka://{self._broker.bootstrap}", "--master=local[2]"]
-        command += ["--config=spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"]  # starts sooner
         environment = {**os.environ, "PYTHONWARNINGS": "ignore::FutureWarning"}
         return subprocess.run(
             [*command, *options],

@@ -68,8 +68,7 @@ class Shop:
         return [str(Path(sys.executable).with_name("headwater")), *words]
 
     def spark(self) -> list[str]:
-        starts_sooner = "--config=spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
-        return [f"--data={self.data}", "--master=local[2]", starts_sooner]
+        return [f"--data={self.data}", "--master=local[2]"]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
