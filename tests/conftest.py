@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import hypothesis
@@ -19,6 +20,10 @@ for profile, examples in (("quick", 20), ("thorough", 100)):
         profile, max_examples=examples, deadline=None, derandomize=bool(os.environ.get("CI"))
     )
 hypothesis.settings.load_profile("thorough")
+
+# A run that a script puts into the background ignores Ctrl-C, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whatever starts Spark, in this process or below it, starts with the classes that `tools/setup real` has archived.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
