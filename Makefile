@@ -34,7 +34,7 @@ fast:
 
 test: check     ## Run the checks, and every test with real clients and servers
 	@tools/setup real
-	$(BIN)/python -m pytest -q -m real -n 5 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
+	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
 
 bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side by side
 	@tools/setup real

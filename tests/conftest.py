@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -13,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 from headwater.testing.class_data import spark_options
 from needs import need
 from scopes import ByServer
+from wanted import holds_nothing
 
 # A busy machine is no failure, and a run that decides over a change does not draw lots. `make check` draws a fifth.
 for profile, examples in (("quick", 20), ("thorough", 100)):
@@ -52,6 +54,11 @@ def openssl() -> str:
 def kcat() -> str:
     """The path of kcat."""
     return need("kcat", "kcat")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files in which nothing is wanted, without importing them."""
+    return True if holds_nothing(collection_path, config.option.markexpr) else None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

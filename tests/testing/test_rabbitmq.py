@@ -33,6 +33,10 @@ def processes_of(data: Path) -> list[str]:
 
 def test_it_starts_stops_and_leaves_nothing_running(server: RealRabbitMQ) -> None:
     with server:
+        # Its ports and files are its own.
+        listed = subprocess.run(["epmd", "-names"], capture_output=True, text=True, timeout=10).stdout
+        assert server.node.split("@")[0] not in listed
+        assert (server.data / "mnesia").is_dir()
         assert answers(server.host, server.port)
         assert set(server.control("list_vhosts").split()) == {"name", "/", "other"}
         assert server.control("list_users").split()[-2] == "guest"
@@ -53,10 +57,3 @@ def test_it_is_killed_and_starts_again_on_the_same_data_and_port(server: RealRab
         assert server.port == port
         assert server.pid != first
         assert "later" in server.control("list_vhosts").split()
-
-
-def test_it_has_ports_and_files_of_its_own(server: RealRabbitMQ) -> None:
-    with server:
-        listed = subprocess.run(["epmd", "-names"], capture_output=True, text=True, timeout=10).stdout
-        assert server.node.split("@")[0] not in listed
-        assert (server.data / "mnesia").is_dir()
