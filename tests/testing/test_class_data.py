@@ -10,7 +10,15 @@ import pytest
 
 from headwater.testing import class_data
 from headwater.testing.class_data import make_kafka_archive, make_spark_archive, spark_options
-from headwater.testing.jars import BRIEF, KAFKA_4_3, KAFKA_SCRIPTS, JarSet, java_command, shared_classes
+from headwater.testing.jars import (
+    BRIEF,
+    BRIEF_SPARK,
+    KAFKA_4_3,
+    KAFKA_SCRIPTS,
+    JarSet,
+    java_command,
+    shared_classes,
+)
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def test_an_archive_is_named_to_tools_where_there_is_one(jars: JarSet) -> None:
 
 
 def test_spark_is_told_of_an_archive_where_there_is_one(jars: JarSet) -> None:
-    assert "SharedArchiveFile" not in spark_options()
+    assert spark_options() == BRIEF_SPARK
     class_data.spark_archive().touch()
     assert spark_options().endswith(f"-XX:SharedArchiveFile={class_data.spark_archive()}")
 

@@ -25,12 +25,12 @@ def boundary(name: str) -> None:
     wanted = os.environ.get("HEADWATER_KILL_AT")
     if wanted is None:
         return
-    for place in wanted.split(","):
-        named, _, times = place.partition(":")
-        if named == name:
-            _passed[name] += 1
-            if _passed[name] == int(times or 1) and _is_first(name):
-                os.kill(os.getpid(), signal.SIGKILL)
+    places = (place.partition(":") for place in wanted.split(","))
+    times = {named: int(times or 1) for named, _, times in places}
+    if name in times:
+        _passed[name] += 1
+        if _passed[name] == times[name] and _is_first(name):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _is_first(name: str) -> bool:

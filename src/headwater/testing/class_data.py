@@ -31,7 +31,7 @@ __all__ = ["make_kafka_archive", "make_spark_archive", "spark_archive", "spark_j
 
 _SECONDS = 300
 # With other jars before its own, for instance, a JVM would say that it does without the archive.
-_QUIETLY = "-Xshare:auto -Xlog:cds+dynamic=off"
+_QUIETLY = "-Xlog:cds+dynamic=off"
 _TOOLS = "org.apache.kafka.tools"
 # A query with state over rows of Python: what nearly every pipeline loads.
 _QUERY = """
@@ -121,7 +121,8 @@ def spark_archive() -> Path:
 def spark_options() -> str:
     """Return what to add to `SPARK_SUBMIT_OPTS`, so that Spark starts soon, with the archive where there is one."""
     archive = spark_archive()
-    return f"{BRIEF_SPARK} {_QUIETLY} -XX:SharedArchiveFile={archive}" if archive.is_file() else BRIEF_SPARK
+    shared = f" {_QUIETLY} -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
+    return f"{BRIEF_SPARK}{shared}"
 
 
 def make_spark_archive() -> Path:

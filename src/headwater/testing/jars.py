@@ -48,7 +48,7 @@ _FETCH_SECONDS = 600
 # A tool lives for a second or two: the first compiler tier is enough, and halves its CPU time.
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 # Spark is quick to start and quick to compile so, where the default gets fast only in the long run.
-BRIEF_SPARK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto"
+BRIEF_SPARK = " ".join((*BRIEF, "-XX:ReservedCodeCacheSize=240m"))
 # What Kafka's own scripts give the JVM of the broker and of every tool.
 KAFKA_SCRIPTS = (
     "-server",

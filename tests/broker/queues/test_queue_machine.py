@@ -119,8 +119,9 @@ class QueueMachine(RuleBasedStateMachine):
                 message(number, persistent=persistent, priority=priority, ttl=ttl, size=60), self.now
             )
             limit = arguments.max_length
+            waited = len(self.waiting)
             # A full queue that would refuse gives out what somebody has room for before it looks again.
-            was_full = limit is not None and len(self.waiting) >= limit and arguments.overflow != "drop-head"
+            was_full = limit is not None and waited >= limit and arguments.overflow != "drop-head"
             if taken:
                 self.waiting = sorted([*self.waiting, number], key=self.order)
             else:
@@ -132,7 +133,8 @@ class QueueMachine(RuleBasedStateMachine):
             if not taken:
                 assert list(gone) == (refused if arguments.overflow == "reject-publish-dlx" else [])
                 assert limit is not None
-                assert len(self.waiting) >= limit  # or more, by what was given back
+                assert limit <= len(self.waiting) <= max(limit, waited)  # more only by what was given back
+                assert len(self.queue) == len(self.waiting)
             elif gone:
                 assert arguments.overflow == "drop-head"
                 live = [n for n in before if n not in self.waiting]

@@ -93,7 +93,6 @@ class MySQLSource:
             yield last
         if last is None:  # asking again and again would lead nowhere
             raise TryAgain(f"{self.config} ended its binary log as soon as it was asked for it")
-        self._stream.close()
         return Offset.parse(last.position)
 
     def _look_up(self, name: tuple[str, str]) -> Table:
