@@ -17,6 +17,7 @@ from headwater.app import Delivery
 from headwater.pipeline.boundaries import boundary
 from headwater.pipeline.sinks.columns import SinkError, key_text, refuse_null
 from headwater.pipeline.sinks.output_mode import upserting_mode
+from headwater.pipeline.sinks.stopping import stoppable
 
 __all__ = ["start_function"]
 
@@ -37,7 +38,7 @@ def start_function(
     return (
         df.withColumn(_ID, text)
         .writeStream.queryName(query)
-        .foreachBatch(Caller(function, query).call)
+        .foreachBatch(stoppable(Caller(function, query).call))
         .outputMode(upserting_mode(df))
         .option("checkpointLocation", checkpoint)
         .start()

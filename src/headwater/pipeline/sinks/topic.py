@@ -35,6 +35,7 @@ from headwater.pipeline.sinks.checkpoint import is_new, settle
 from headwater.pipeline.sinks.columns import DELETED, SinkError, json_row, key_text, refuse_null
 from headwater.pipeline.sinks.encode import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, BatchEncoder
 from headwater.pipeline.sinks.output_mode import upserting_mode
+from headwater.pipeline.sinks.stopping import stoppable
 
 __all__ = ["epochs_group", "start_topic", "topic_settings"]
 
@@ -73,7 +74,7 @@ def start_topic(
     return (
         records.mapInArrow(encoder, spill.DDL)
         .writeStream.queryName(query)
-        .foreachBatch(shipper.ship)
+        .foreachBatch(stoppable(shipper.ship))
         .outputMode(upserting_mode(df) if changes else "append")
         .option("checkpointLocation", checkpoint)
         .start()

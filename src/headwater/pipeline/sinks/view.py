@@ -13,6 +13,7 @@ from headwater.pipeline.boundaries import boundary
 from headwater.pipeline.sinks.checkpoint import is_new, settle
 from headwater.pipeline.sinks.columns import DELETED, json_row, key_text, refuse_null
 from headwater.pipeline.sinks.output_mode import upserting_mode
+from headwater.pipeline.sinks.stopping import stoppable
 from headwater.views import Change, ViewDefinition, ViewStore, open_store
 
 __all__ = ["start_view"]
@@ -43,7 +44,7 @@ def start_view(
         store.reset(query, view)
     return (
         changes.writeStream.queryName(query)
-        .foreachBatch(Committer(store, view, query, checkpoint, keyed=bool(key)).commit)
+        .foreachBatch(stoppable(Committer(store, view, query, checkpoint, keyed=bool(key)).commit))
         .outputMode(upserting_mode(df))
         .option("checkpointLocation", checkpoint)
         .start()

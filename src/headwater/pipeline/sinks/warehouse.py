@@ -28,6 +28,7 @@ from headwater.derived.reading import TopicReader
 from headwater.derived.versions import Version
 from headwater.derived.warehouse import Warehouse
 from headwater.pipeline.boundaries import boundary
+from headwater.pipeline.sinks.stopping import stoppable
 from headwater.pipeline.sinks.warehouse_parts import BUCKET, OFFSET, PARTITION, RESULT, PartMerger
 from headwater.pipeline.sinks.warehouse_rows import WarehouseRows
 from headwater.pipeline.source import TopicSource, read_stream
@@ -55,7 +56,7 @@ def start_warehouse(
     writer = (
         read.keyed(read_stream(spark, source))
         .writeStream.queryName(query)
-        .foreachBatch(committer.commit)
+        .foreachBatch(stoppable(committer.commit))
         .outputMode("append")
         .option("checkpointLocation", checkpoint)
     )
