@@ -1,13 +1,14 @@
 # Every target installs what it needs into .venv first; a second run finds it there and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check lint fast test bench docs clean
+.PHONY: help setup demo check lint fast servers test bench docs clean
 
 BIN := .venv/bin
 # A run starts hundreds of processes: none of them is to compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
+# Nor is it to start a thread for each core when it imports numpy.
+fast test: export OPENBLAS_NUM_THREADS = 1
 # How much property tests draw (tests/conftest.py): a part of it between two edits, and all before a merge.
 EXAMPLES := quick
-test: EXAMPLES := thorough
 
 help:           ## Say what there is to make
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -21,7 +22,7 @@ demo:           ## Run a shop with made-up customers and a live page until Ctrl-
 
 check:          ## Run the linters and the fast tests (under 2 minutes)
 	@tools/setup dev
-	@$(MAKE) --no-print-directory --jobs=2 EXAMPLES=$(EXAMPLES) lint fast
+	@$(MAKE) --no-print-directory --jobs=2 lint fast
 
 lint:
 	$(BIN)/ruff check
@@ -30,10 +31,14 @@ lint:
 	$(BIN)/lint-imports --no-logo
 
 fast:
-	$(BIN)/python -m pytest -q -n 2 -m "not real" --hypothesis-profile=$(EXAMPLES)
+	$(BIN)/python -m pytest -q -n 3 -m "not real" --hypothesis-profile=$(EXAMPLES)
 
-test: check     ## Run the checks, and every test with real clients and servers
+servers:
 	@tools/setup real
+
+test:           ## Run the checks, and every test with real clients and servers
+	@tools/setup dev
+	@$(MAKE) --no-print-directory --jobs=3 EXAMPLES=thorough servers lint fast
 	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
 
 bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side by side

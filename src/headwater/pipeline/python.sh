@@ -11,4 +11,6 @@ for entry in $PYTHONPATH; do
     *) kept=$kept:$entry ;;
   esac
 done
+# numpy starts a thread for each core when it is imported, and a task has one.
+export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
 PYTHONPATH=${kept#:} exec "$HEADWATER_PYTHON" "$@"
