@@ -101,6 +101,29 @@ def test_a_message_given_up_is_kept_with_its_reason_and_can_be_sent_again(
     assert len(receiver.requests) == 4
 
 
+def test_what_arrives_while_the_outbox_is_read_is_not_sent_again(
+    store: ViewStore, hook: Callable[..., Hook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = store.outbox.waiting
+
+    def slowly(view: str, limit: int) -> list[Delivery]:
+        found = waiting(view, limit)
+        time.sleep(0.2)
+        return found
+
+    def one_by_one(number: int) -> Answer:
+        time.sleep(0.02 * number)
+        return 200, {}
+
+    monkeypatch.setattr(store.outbox, "waiting", slowly)
+    receiver = hook(one_by_one)
+    alert(store, "fraud", *range(4))
+    with served(store, receivers=[Receiver("fraud", receiver.url, allow_private=True)]):
+        until(lambda: store.outbox.counts("!fraud") == (0, 0) and len(receiver.requests) >= 4)
+        time.sleep(0.5)
+    assert sorted(receiver.rows()) == [0, 1, 2, 3]
+
+
 def test_a_receiver_that_hangs_holds_up_neither_others_nor_the_end(
     store: ViewStore, hook: Callable[..., Hook]
 ) -> None:

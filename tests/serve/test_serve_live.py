@@ -9,9 +9,10 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,8 +25,10 @@ from hypothesis import strategies as st
 from headwater.http_client import FeedEvent, HttpClient, Refused
 from headwater.serve import hub
 from headwater.serve.entries import Entry, squashed
+from headwater.serve.feed import Batch, Feed, Kind
 from headwater.serve.hub import SharedFeed
 from headwater.serve.query import Selection
+from headwater.serve.tokens import write_token
 from headwater.views import Change, Condition, StoredChange, ViewDefinition, ViewStore, open_store
 
 from .serve_helpers import Served, events, served
@@ -99,6 +102,83 @@ def test_a_feed_keeps_so_many_changes_and_says_where_they_begin(monkeypatch: pyt
     assert [each.token for each in found] == list(range(12, 22))
     feed.restart(30)
     assert (feed.since(21), feed.since(30)) == (None, [])
+
+
+class SlowReader:
+    """Takes what a feed gives, one batch for each time that it is let."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.may = asyncio.Semaphore(0)
+
+    async def read(self, batches: AsyncIterator[Batch]) -> None:
+        async for batch in batches:
+            await self.may.acquire()
+            if batch.kind is Kind.START:
+                self.rows.clear()
+            for each in batch.entries:
+                self.rows.pop(each.key, None)
+                if each.row is not None:
+                    self.rows[each.key] = json.loads(each.row)["n"]
+            if END in self.rows:
+                return
+
+
+async def read_slowly(store: ViewStore, steps: list[tuple[str, int | None] | str]) -> dict[str, int]:
+    """Return the rows that a reader has, who reads when a step says so of what a feed has taken by then."""
+    asked = Selection(conditions=(Condition("n", "gte", ("5",)),))
+    shared = SharedFeed(asked, 0)
+    shared.know([], 0)
+    reader = SlowReader()
+
+    async def feed(view: str, selection: Selection) -> SharedFeed:
+        return shared
+
+    def take() -> None:
+        shared.take([(change, None) for change in store.changes("sales", shared.position, 1000)])
+
+    parts: Any = SimpleNamespace(feed=feed, closed=False)
+    follower = Feed(store, parts, parts, "sales", asked)
+    task = asyncio.create_task(reader.read(await follower.follow(write_token(store, 0))))
+    for epoch, step in enumerate([*steps, (END, 9), "take"], 1):
+        match step:
+            case "take":
+                take()
+            case "read":
+                reader.may.release()
+            case "miss":
+                shared.restart(store.token("sales"))
+            case (key, n):
+                store.commit("q", epoch, "sales", [Change(key, None if n is None else row(n=n))])
+        await asyncio.sleep(0.001 if step == "read" else 0)
+    for _ in range(1000):
+        reader.may.release()
+    async with asyncio.timeout(20):
+        await task
+    return reader.rows
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abc"), st.sampled_from([None, 0, 9])),
+            st.sampled_from(["take", "read", "miss"]),
+        ),
+        max_size=60,
+    )
+)
+def test_a_reader_that_falls_behind_again_and_again_misses_nothing(
+    steps: list[tuple[str, int | None] | str],
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        open_store(f"sqlite:///{directory}/views.db") as store,
+        mock.patch.object(hub, "KEEP", 1),
+    ):
+        store.define(ViewDefinition("sales", ("id",)))
+        got = asyncio.run(read_slowly(store, steps))
+        rows = {each.key: json.loads(each.row)["n"] for each in store.rows("sales")}
+        assert got == {key: n for key, n in rows.items() if n >= 5}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30), st.integers(0, 30))

@@ -63,7 +63,7 @@ class Feed:
         self._watch = watch
         self._view = view
         self._selection = selection
-        # Of what is read from the store itself: the rows that are known not to match.
+        # Of what is read from the store itself, without a break: the rows that are known not to match.
         self._out: set[str] = set()
 
     async def poll(self, since: str, *, seconds: float, limit: int) -> tuple[list[Entry], str]:
@@ -158,6 +158,7 @@ class Feed:
         found = feed.since(position)
         if found is None:
             return await self._stored(feed, position, limit or 10 * PAGE)
+        self._out.clear()
         if limit is not None and len(found) > limit:
             return found[:limit], found[limit - 1].token
         return found, max(position, feed.position)
@@ -179,6 +180,7 @@ class Feed:
     async def _rows(self, feed: SharedFeed) -> AsyncIterator[Batch]:
         after: str | None = None
         token: int | None = None
+        self._out.clear()
         while True:
             query = self._selection.query(after=after, until=token, limit=PAGE)
             rows, now = await asyncio.to_thread(self._store.read, self._view, query)

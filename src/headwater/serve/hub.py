@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
@@ -106,6 +107,10 @@ class SharedFeed:
     def restart(self, position: int) -> None:
         """Go on from a position with changes missed before it: whoever is older starts over."""
         self._entries.clear()
+        # Nobody knows which rows match by now: of each, the first change that does not is told as a delete.
+        self._members.clear()
+        self._seen.clear()
+        self._unsure_until = sys.maxsize
         self.position = self._floor = position
         self.wake()
 
