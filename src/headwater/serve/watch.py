@@ -75,13 +75,15 @@ class Watch:
         self._wake([view for view in self._waiting if tokens.get(view) != before.get(view)])
 
     async def _poll(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(_POLL_SECONDS)
-            try:
-                await self._refresh()
-            except HeadwaterError:
-                self._wake(list(self._waiting))  # whoever reads next meets the error, and can tell it
-        self._task = None
+        try:
+            while self._waiting:
+                await asyncio.sleep(_POLL_SECONDS)
+                try:
+                    await self._refresh()
+                except HeadwaterError:
+                    self._wake(list(self._waiting))  # whoever reads next meets the error, and can tell it
+        finally:
+            self._task = None  # whatever ended it, whoever waits next begins it anew
 
     def _wake(self, views: list[str]) -> None:
         for view in views:
