@@ -1,6 +1,6 @@
 # Every target installs what it needs into .venv first; a second run finds it there and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check lint fast servers test bench docs clean
+.PHONY: help setup demo dev servers check lint fast test bench docs clean
 
 BIN := .venv/bin
 # A run starts hundreds of processes: none of them is to compile the same modules again.
@@ -20,24 +20,23 @@ demo:           ## Run a shop with made-up customers and a live page until Ctrl-
 	@tools/setup demo
 	@$(BIN)/headwater demo
 
+dev servers:
+	@tools/setup $@
+
 check:          ## Run the linters and the fast tests (under 2 minutes)
-	@tools/setup dev
 	@$(MAKE) --no-print-directory --jobs=2 lint fast
 
-lint:
+lint: dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-fast:
+fast: dev
 	$(BIN)/python -m pytest -q -n 3 -m "not real" --hypothesis-profile=$(EXAMPLES)
 
-servers:
-	@tools/setup real
-
 test:           ## Run the checks, and every test with real clients and servers
-	@tools/setup dev
+	@tools/setup demo
 	@$(MAKE) --no-print-directory --jobs=3 EXAMPLES=thorough servers lint fast
 	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
 
