@@ -286,6 +286,28 @@ class LogMachine(RuleBasedStateMachine):
         )
 
 
+def test_a_segment_that_recovery_took_away_does_not_come_back_with_the_next_power_loss() -> None:
+    machine = LogMachine()
+    try:
+        machine.open()
+        _append(machine)
+        machine.restart()
+        _append(machine)
+        machine.roll()
+        machine.delete_before(1.0)
+        machine.lose_power(None)  # which takes the second record, and leaves the segment behind it
+        _append(machine)
+        _append(machine)
+        machine.restart()
+        machine.lose_power(None)
+    finally:
+        machine.teardown()
+
+
+def _append(machine: LogMachine) -> None:
+    machine.append(count=1, size=10, late=0, producer=None, codec=Codec.NONE)
+
+
 class OsMachine(LogMachine):
     """The same with durability left to the operating system."""
 
