@@ -286,7 +286,10 @@ class LogMachine(RuleBasedStateMachine):
         )
 
 
-def test_a_segment_that_recovery_took_away_does_not_come_back_with_the_next_power_loss() -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_segment_that_recovery_took_away_does_not_come_back_with_the_next_power_loss(
+    is_killed: bool,
+) -> None:
     machine = LogMachine()
     try:
         machine.open()
@@ -296,6 +299,8 @@ def test_a_segment_that_recovery_took_away_does_not_come_back_with_the_next_powe
         machine.roll()
         machine.delete_before(1.0)
         machine.lose_power(None)  # which takes the second record, and leaves the segment behind it
+        if is_killed:
+            machine.be_killed()
         _append(machine)
         _append(machine)
         machine.restart()

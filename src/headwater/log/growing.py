@@ -56,6 +56,7 @@ class GrowingLog:
         "_bases",
         "_closed",
         "_flights",
+        "_has_synced",
         "_owed_names",
         "_reported",
         "_since_checkpoint",
@@ -121,6 +122,7 @@ class GrowingLog:
         self._visible_end = 0
         self._unsynced: list[Segment] = []
         self._owed_names = 0
+        self._has_synced = False
         self._flights: list[SyncWork] = []
         self._since_checkpoint = 0
         self._closed = False
@@ -281,7 +283,7 @@ class GrowingLog:
         """Take note that all that recovery found is on stable storage."""
         if self.end_offset == self.high_watermark:
             self._drop_unsynced()
-            self._owed_names = 0
+            self._owed_names, self._has_synced = 0, True
 
     def _drop_unsynced(self) -> None:
         if self.synced:
@@ -327,7 +329,7 @@ class GrowingLog:
             for segment in self._unsynced:
                 segment.pins += 1
         work = SyncWork(self, self._unsynced, self._unsynced_directories())
-        self._unsynced, self._owed_names = [], 0
+        self._unsynced, self._owed_names, self._has_synced = [], 0, True
         if self._since_checkpoint >= CHECKPOINT_BYTES:
             # Appends go on while the disk works: the checkpoint is of this moment, which the sync covers.
             work.checkpoint, work.coverage = self._state(), work.segment.coverage
@@ -336,13 +338,16 @@ class GrowingLog:
         return work
 
     def _unsynced_directories(self) -> list[Path]:
-        return [self.directory, *self.directory.parents[:2]][: self._owed_names]
+        # Recovery, ours or that of a process that was killed since, may have taken a segment away that began behind a
+        # lost end. A power loss must not bring it back into the middle of what is acknowledged from now on.
+        owed = max(self._owed_names, 0 if self._has_synced else 1)
+        return [self.directory, *self.directory.parents[:2]][:owed]
 
     def _sync_names(self) -> None:
         under_way = (directory for work in self._flights for directory in work.directories)
         for directory in (*self._unsynced_directories(), *under_way):
             self.disk.sync_directory(directory)
-        self._owed_names = 0
+        self._owed_names, self._has_synced = 0, True
 
     def end_sync(self, work: SyncWork) -> None:
         """Take note of what `work` achieved: the high watermark moves, or the partition fails.

@@ -132,7 +132,6 @@ def _closed(segment: Segment, following: int, saved: Checkpoint) -> bool:
 def _set_aside(log: PartitionLog, segments: list[Segment]) -> None:
     # They were written while the end of the one before them was not yet durable, so nothing in them was
     # ever acknowledged. Should somebody else have shortened that one, they are still there.
-    log.owe_names()  # or a power loss brings one back, in the middle of what was acknowledged since
     for segment in segments:
         log.disk.remove(segment.index_path)
         size = segment.path.stat().st_size
