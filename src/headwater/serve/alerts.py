@@ -62,7 +62,7 @@ class AlertSender:
         self._seen = 0
         self._on_the_way: set[int] = set()
         self._ended: set[int] = set()
-        """Tokens that left the way while the outbox was being read, which may still tell of them."""
+        """Tokens to take off the way before the outbox is read again: what is being read may still tell of them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._nudge = asyncio.Event()
 
@@ -102,9 +102,10 @@ class AlertSender:
         if quiet_until is not None:
             idle = min(max(quiet_until - time.time(), _QUIET_STEP), _IDLE_SECONDS)
         ahead = _LOOK_AHEAD if pacing.digest is None else _DIGEST_ROWS
-        self._ended = set()
+        self._on_the_way -= self._ended
+        self._ended.clear()
         for message in self._messages(await asyncio.to_thread(outbox.waiting, view, ahead)):
-            if not (self._on_the_way | self._ended).isdisjoint(message.tokens):
+            if self._on_the_way.intersection(message.tokens):
                 continue
             if len(self._tasks) >= _AT_ONCE:
                 return idle  # whichever is done first nudges
@@ -164,7 +165,6 @@ class AlertSender:
             log("alert %s: try %d of %d failed: %s", self.receiver.name, tries, MAX_TRIES, error)
             await asyncio.to_thread(outbox.failed, view, message.tokens, error=error, next_at=next_at)
         finally:
-            self._on_the_way.difference_update(message.tokens)
             self._ended.update(message.tokens)
 
     def _pause(self, tries: int, retry_after: float | None) -> float:

@@ -35,21 +35,19 @@ def stoppable(call: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, in
             told = next(filter(_is_interruption, _java_errors(error)), None)
             if told is None:
                 raise
-            raise InterruptedCall(_without_stack(told)) from None
+            raise InterruptedCall(told) from None
 
     return stopping
 
 
 def _java_errors(error: BaseException | None) -> Iterator[str]:
+    """Yield what Java told of an error and of those behind it, without its stacks."""
     while error is not None:
         if isinstance(error, Py4JJavaError):
-            yield f"py4j.protocol.Py4JJavaError: {error}"
+            told = f"py4j.protocol.Py4JJavaError: {error}"
+            yield "\n".join(line for line in told.splitlines() if not line.startswith(_STACK_FRAME))
         error = error.__cause__ or error.__context__
 
 
 def _is_interruption(told: str) -> bool:
-    return any(name in _without_stack(told) for name in _INTERRUPTIONS)
-
-
-def _without_stack(told: str) -> str:
-    return "\n".join(line for line in told.splitlines() if not line.startswith(_STACK_FRAME))
+    return any(name in told for name in _INTERRUPTIONS)
