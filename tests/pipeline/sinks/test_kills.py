@@ -84,7 +84,12 @@ def assert_each_order_once(bootstrap: str, directory: Path, count: int = ORDERS)
 
 
 def run(bootstrap: str, directory: Path, *kill_at: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HEADWATER_KILL_AT": ",".join(kill_at), "HEADWATER_KILLED": str(directory)}
+    environment = {
+        **os.environ,
+        "HEADWATER_KILL_AT": ",".join(kill_at),
+        "HEADWATER_KILLED": str(directory),
+        "TMPDIR": str(directory.parent),  # a driver that is killed clears nothing up
+    }
     command = [sys.executable, two_queries.__file__, f"kafka://{bootstrap}", str(directory)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
 
