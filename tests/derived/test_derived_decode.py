@@ -128,6 +128,7 @@ def test_what_says_nothing_about_a_row_is_refused_with_the_reason(value: bytes, 
         ("id bigint", ["id"], {"id": 1}, [b"1", b'{"id":1}', b'{"id":1.0}']),
         ("id decimal(10,2)", ["id"], {"id": Decimal("1.50")}, [b"1.5", b"1.50", b'{"id":"1.50"}']),
         ("id double", ["id"], {"id": Decimal("2")}, [b"2", b"2.0"]),
+        ("id array<double>", ["id"], {"id": [Decimal("1.5")]}, [b'{"id":[1.5]}', b'{"id":[1.50]}']),
         ("id string", ["id"], {"id": "a,b"}, [b"a,b", b'{"id":"a,b"}']),
         ("a string, b int", ["a", "b"], {"a": "x,y", "b": 2}, [b"x%2Cy,2", b'{"b":2,"a":"x,y"}']),
         ("ok boolean", ["ok"], {"ok": True}, [b"true", b'{"ok":true}']),
@@ -139,6 +140,24 @@ def test_a_key_is_the_same_whoever_wrote_it(
 ) -> None:
     keys = KeyText(key, parse(ddl))
     assert {keys.of_row(row), *(keys.of_record(record) for record in records)} == {keys.of_row(row)}
+
+
+def test_keys_of_many_digits_are_told_apart() -> None:
+    keys = KeyText(["id"], parse("id decimal(38,2)"))
+    near = ["123456789012345678901234567890123456.78", "123456789012345678901234567890123456.79"]
+    assert [keys.of_row({"id": Decimal(each)}) for each in near] == near
+    assert [keys.of_record(each.encode()) for each in near] == near
+
+
+@pytest.mark.parametrize("ddl", ["id bigint", "id decimal(38,0)", "id double", "id string", "id boolean"])
+@pytest.mark.parametrize("number", ["1e999999999", "-1E-999999999"])
+def test_a_key_that_stands_for_millions_of_digits_costs_nothing(ddl: str, number: str) -> None:
+    keys = KeyText(["id"], parse(ddl))
+    assert len(keys.of_row({"id": Decimal(number)})) < 20
+    assert len(keys.of_record(number.encode())) < 20
+    for nested in (b'{"id":[1e999999999]}', b'{"id":[1e9999999999999999999]}'):
+        with pytest.raises(Unreadable, match=r"id: .* is too large a number"):
+            keys.of_record(nested)
 
 
 @pytest.mark.parametrize("key", [None, b"\xff", b"a,b,c"])
@@ -156,7 +175,14 @@ def test_values_that_do_not_fit_their_columns() -> None:
     assert [values[0], str(values[1]), str(values[2]), *values[3:]] == [
         1, "2026-01-01 00:00:00+00:00", "1.50", b"\0", ["a", None],
     ]  # fmt: skip
-    for bad in ('{"id":128}', '{"at":5}', '{"price":1.555}', '{"raw":"?"}', '{"tags":"a"}'):
+    for bad in (
+        '{"id":128}',
+        '{"at":5}',
+        '{"price":1.555}',
+        '{"raw":"?"}',
+        '{"tags":"a"}',
+        '{"price":1e400}',
+    ):
         with pytest.raises(Unreadable, match="is not"):
             convert(Row(bad, parse_object(bad)))
 

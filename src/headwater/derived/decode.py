@@ -16,12 +16,14 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from json.decoder import WHITESPACE, JSONDecoder  # type: ignore[attr-defined]
 from typing import Any, cast
 
 from headwater.app.types import DataType, Field, Scalar
 from headwater.app.types import Decimal as DecimalType
+from headwater.core import json_types
+from headwater.core.json_types import Misfit
 from headwater.derived.change import Row
 from headwater.derived.errors import Unreadable
 from headwater.views.keys import NULL, encode
@@ -30,7 +32,10 @@ __all__ = ["Decoder", "KeyText", "parse_object"]
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
-_DECODER = JSONDecoder(parse_float=Decimal)
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_MOST_DIGITS = 400
+"""More than any column of numbers has; a few letters may stand for millions."""
+_DECODER = JSONDecoder(parse_float=json_types.exact)
 _skip: Callable[[str, int], Any] = WHITESPACE.match
 _MISSING = object()
 _BEFORE, _AFTER = '{"before":', ',"after":'
@@ -56,7 +61,10 @@ class KeyText:
             value = row.get(name)
             if value is None:
                 raise Unreadable(f"the row has no {name}, which is its key")
-            values.append(_canonical(value, kind))
+            try:
+                values.append(_canonical(value, kind))
+            except Misfit as error:
+                raise Unreadable(f"{name}: {error}") from None
         return encode(values)
 
     def of_record(self, key: bytes | None) -> str:
@@ -158,7 +166,7 @@ class Decoder:
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """Return a JSON object without losing a digit of it."""
-    return cast(dict[str, Any], json.loads(text, parse_float=Decimal))
+    return cast(dict[str, Any], json.loads(text, parse_float=json_types.exact))
 
 
 def _quick_members(text: str) -> dict[str, Member] | None:
@@ -218,18 +226,32 @@ def _text_of(key: bytes | None) -> str:
 
 def _canonical(value: Any, kind: DataType | None) -> Any:
     """Return a key's value as it is written whoever wrote it."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
-        return value
+    match value:
+        case {"start": start}:  # a window, which stands for its start
+            return _canonical(start, None)
+        case list() | dict():
+            return json_types.string(value)
+        case bool() | float() | None:
+            return value
+        case str() if not _is_numeric(kind):
+            return value
     try:
+        number = Decimal(value)
+        if abs(number.adjusted()) > _MOST_DIGITS:
+            return str(value)
         if isinstance(kind, DecimalType):
-            return format(Decimal(value).normalize(), "f")
-        if isinstance(kind, Scalar) and kind.name in _INTEGERS and Decimal(value) == int(value):
+            return format(_EXACT.normalize(number), "f")
+        if isinstance(kind, Scalar) and kind.name in _INTEGERS and number == int(value):
             return int(value)
         if isinstance(kind, Scalar) and kind.name in _FLOATS:
             return float(value)
     except (InvalidOperation, ValueError, OverflowError):
         pass  # SQLite keeps a text in a column of numbers: it is told apart as it is
     return format(value, "f") if isinstance(value, Decimal) else value
+
+
+def _is_numeric(kind: DataType | None) -> bool:
+    return isinstance(kind, DecimalType) or (isinstance(kind, Scalar) and kind.name in (*_INTEGERS, *_FLOATS))
 
 
 def _from_text(text: str, kind: DataType | None) -> Any:

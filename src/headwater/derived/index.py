@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.app.types import Field
+from headwater.core.json_types import Misfit
 from headwater.derived.change import Position, Row
-from headwater.derived.errors import Behind, DerivedError, Switched, TryAgain, Unreadable
+from headwater.derived.errors import Behind, DerivedError, Switched, TryAgain
 from headwater.derived.index_fields import BUCKET, KEY, POSITION, ROW, build_schema, index_fields
 from headwater.derived.locking import locked, sync_directory
 from headwater.derived.store import Prepared
@@ -88,7 +89,7 @@ class SearchIndex:
             value = row.values.get(field.name)
             if value is None:
                 continue
-            with suppress(Unreadable):
+            with suppress(Misfit):
                 _add(document, field.name, field.kind, field.convert(value))
         return document
 

@@ -1,25 +1,31 @@
 """Whether a JSON object fits a topic's schema, and where it does not.
 
-What the check lets through, the pipeline's source reads: columns that the schema does not have are
-ignored there and here; a missing one is null, which is refused only where the schema says NOT NULL.
+What the check lets through, the pipeline's source reads, unless it is of more digits than a double has: columns that
+the schema does not have are ignored there and here; a missing one is null, which is refused only where the schema says
+NOT NULL.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import math
 import re
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from headwater.app import schema as schemas
+from headwater.core.json_types import Misfit
+from headwater.derived.columns import converter_of
 
 __all__ = ["problem"]
 
-_INTEGERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_DECIMALS = (int, float, str)
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_WRITTEN: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (int,)),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    "boolean": (bool,),
+}
+"""What a value is written as in JSON; those of other types as strings."""
 
 
 def problem(row: Mapping[str, Any], fields: Iterable[schemas.Field], within: str = "") -> str | None:
@@ -53,54 +59,20 @@ def _problem(value: Any, kind: schemas.DataType, name: str, *, nullable: bool = 
             if not isinstance(value, dict):
                 return _mismatch(value, kind, name)
             return problem(value, fields, f"{name}.")
-        case schemas.Decimal(precision, scale):
-            return None if _fits_decimal(value, precision - scale) else _mismatch(value, kind, name)
+        case schemas.Decimal():
+            return None if _fits(value, kind, _DECIMALS) else _mismatch(value, kind, name)
         case schemas.Scalar(scalar):
-            return None if _fits(value, scalar) else _mismatch(value, kind, name)
+            return None if _fits(value, kind, _WRITTEN.get(scalar, (str,))) else _mismatch(value, kind, name)
 
 
-def _fits(value: Any, scalar: str) -> bool:
-    match scalar:
-        case "variant":
-            return True
-        case "boolean":
-            return isinstance(value, bool)
-        case "tinyint" | "smallint" | "int" | "bigint":
-            bound = 2 ** (_INTEGERS[scalar] - 1)
-            return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
-        case "float" | "double":
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            return number and (isinstance(value, int) or math.isfinite(value))
-        case "binary":
-            return isinstance(value, str) and _is_base64(value)
-        case "date":
-            return isinstance(value, str) and _reads(date.fromisoformat, value)
-        case "timestamp" | "timestamp_ntz":
-            return isinstance(value, str) and _reads(datetime.fromisoformat, value)
-        case _:
-            return isinstance(value, str)
-
-
-def _fits_decimal(value: Any, whole_digits: int) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+def _fits(value: Any, kind: schemas.DataType, written: tuple[type, ...]) -> bool:
+    if not isinstance(value, written):
         return False
-    if isinstance(value, str) and not _DECIMAL.fullmatch(value):
+    if written is _DECIMALS and isinstance(value, str) and not _DECIMAL.fullmatch(value):
         return False
-    return abs(float(value)) < 10.0**whole_digits
-
-
-def _is_base64(text: str) -> bool:
     try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True
-
-
-def _reads(read: Any, text: str) -> bool:
-    try:
-        read(text)
-    except ValueError:
+        converter_of(kind)(Decimal(repr(value)) if isinstance(value, float) else value)
+    except Misfit:
         return False
     return True
 

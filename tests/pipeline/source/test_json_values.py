@@ -63,6 +63,7 @@ _values = st.one_of(
     _scalars, st.lists(_scalars, max_size=2), st.dictionaries(st.text(max_size=2), _scalars, max_size=2)
 )
 _objects = st.dictionaries(st.sampled_from("silbtyamxuv"), _values, max_size=8)
+_HUGE = ["1e400", "-1.5e400", "1e5000", "1e-5000", "1e999999999", "1E-999999999", "1e9999999999999999999"]
 
 
 @st.composite
@@ -72,7 +73,7 @@ def _documents(draw: st.DrawFn) -> bytes | None:
     text = json.dumps(document, separators=spaces, ensure_ascii=draw(st.booleans())).encode(
         "utf-8", "surrogatepass"
     )
-    match draw(st.integers(0, 12)):
+    match draw(st.integers(0, 13)):
         case 0:
             return None
         case 1:  # damaged anywhere
@@ -86,6 +87,9 @@ def _documents(draw: st.DrawFn) -> bytes | None:
             return text + text
         case 4:
             return b" \n" + text + b"\r\n"
+        case 5:
+            name, huge = draw(st.sampled_from("silbtyamxuv")), draw(st.sampled_from(_HUGE))
+            return f'{{"{name}":{draw(st.sampled_from([huge, f"[{huge}]"]))}}}'.encode()
     return text
 
 

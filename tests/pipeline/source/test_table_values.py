@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -187,6 +188,13 @@ def test_the_keys_that_sinks_write_are_read(text: str, number: int, flag: bool) 
     assert KeyReader(KEYS, ["b"]).read(encode([number]).encode()) == [number]
     assert KeyReader(KEYS, ["a", "b"]).read(json.dumps({"b": number, "a": text}).encode()) == [text, number]
     assert KeyReader(KEYS, ["a"]).read(text.encode()) == [text]
+
+
+def test_no_digit_of_a_key_is_lost() -> None:
+    exact = "1234567890123456789012345678901234.56"
+    keys = KeyReader(pa.schema([("k", pa.decimal128(38, 2))]), ["k"])
+    for key in (exact, f'{{"k":{exact}}}', f'{{"k":"{exact}"}}'):
+        assert keys.read(key.encode()) == [Decimal(exact)]
 
 
 def test_a_key_of_bytes_is_read_as_it_is() -> None:

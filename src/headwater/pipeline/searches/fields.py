@@ -34,11 +34,11 @@ def literal(kind: Kind, value: Any) -> Any:
     """Return a value of a query as one of a field's kind; raises ValueError with what it should be."""
     match kind:
         case "number" | "decimal" if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-            if kind == "decimal":
-                return Decimal(value)
-            if isinstance(value, int):
+            if kind == "decimal" and (exact := Decimal(value)).is_finite():
+                return exact
+            if kind == "number" and isinstance(value, int):
                 return value
-            if isfinite(number := float(value)):
+            if kind == "number" and isfinite(number := float(value)):
                 return number
         case "text" if isinstance(value, str):
             return value

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final
 
 from headwater.core.errors import HeadwaterError
+from headwater.core.json_types import exact
 from headwater.pipeline.searches.conjunctions import (
     ALTERNATIVES,
     ANY,
@@ -56,7 +56,7 @@ class QueryError(HeadwaterError):
 def parse(text: str | bytes, fields: Fields) -> list[Conjunction]:
     """Read a query, and return its alternatives; none at all where it can never match."""
     try:
-        query = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+        query = json.loads(text, parse_float=exact, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise QueryError(f"the query is no JSON: {error}") from None
     if not isinstance(query, dict) or "where" not in query:

@@ -6,14 +6,13 @@ text that `views.keys` makes, as our own sinks write it: the value itself, or se
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.pipeline.source.decoded import Malformed
-from headwater.pipeline.source.json_rows import row_reader
+from headwater.pipeline.source.json_rows import parse, row_converter
 from headwater.views.keys import NULL
 
 __all__ = ["KeyReader"]
@@ -24,7 +23,7 @@ class KeyReader:
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
         self._fields = [schema.field(name) for name in key]
-        self._read = row_reader(pa.schema(self._fields))
+        self._convert = row_converter(pa.schema(self._fields))
 
     def read(self, key: bytes | None) -> list[Any]:
         """Return the values of the key's columns, in the order of the key, or raise `Malformed`."""
@@ -36,7 +35,7 @@ class KeyReader:
             text = key.decode()
         except UnicodeDecodeError:
             raise Malformed("a delete whose key is neither JSON nor text") from None
-        row = self._read(json.dumps(self._object(text) or self._values(text)).encode())
+        row = self._convert(self._object(text) or self._values(text))
         for field, value in zip(self._fields, row, strict=True):
             if value is None:
                 raise Malformed(f"a delete whose key has no {field.name}")
@@ -47,7 +46,7 @@ class KeyReader:
         if not text.lstrip().startswith("{"):
             return None
         try:
-            document = json.loads(text)
+            document = parse(text)
         except (ValueError, RecursionError):
             return None
         if isinstance(document, dict) and isinstance(document.get("payload"), dict):
@@ -77,7 +76,7 @@ def _value(text: str, kind: pa.DataType) -> Any:
     """Return what JSON would hold for a value that was written as plain text."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         try:
-            return json.loads(text)
+            return parse(text)
         except ValueError:
             return text
     return text

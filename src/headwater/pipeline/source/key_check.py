@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.app.types import Field, Scalar
+from headwater.core.json_types import Misfit
 from headwater.derived.columns import converter_of
-from headwater.derived.errors import Unreadable
 from headwater.pipeline.source.decoded import Decoded, Decoder
 from headwater.pipeline.source.opened import Records
 
@@ -26,7 +26,7 @@ _FLOATS = (Scalar("float"), Scalar("double"))
 
 
 def text_converter(column: Field) -> Callable[[str], Any]:
-    """Return what makes a value of the text of its JSON, or raises `Unreadable`."""
+    """Return what makes a value of the text of its JSON, or raises `Misfit`."""
     convert = converter_of(column.type)
     if column.type not in _FLOATS:
         return convert
@@ -35,7 +35,7 @@ def text_converter(column: Field) -> Callable[[str], Any]:
         try:
             return convert(Decimal(text))
         except InvalidOperation:
-            raise Unreadable(f"{text[:100]} is not a number") from None
+            raise Misfit(f"{text[:100]} is not a number") from None
 
     return of_number
 
@@ -83,6 +83,6 @@ def _misfits(column: Field, convert: Callable[[str], Any], values: pa.Array) -> 
         try:
             if text is not None:
                 convert(text)
-        except Unreadable as error:
+        except Misfit as error:
             found[row] = f"{column.name}: {error}"
     return found
