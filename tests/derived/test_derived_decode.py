@@ -160,6 +160,13 @@ def test_a_key_that_stands_for_millions_of_digits_costs_nothing(ddl: str, number
             keys.of_record(nested)
 
 
+def test_a_key_with_half_a_surrogate_pair_is_refused() -> None:
+    keys = KeyText(["id"], parse("id string"))
+    assert keys.of_record(b'{"id":"\\ud83d\\ude00"}') == "\U0001f600"
+    with pytest.raises(Unreadable, match=r"id: .*ud83d holds half a surrogate pair"):
+        keys.of_record(b'{"id":"\\ud83d"}')
+
+
 @pytest.mark.parametrize("key", [None, b"\xff", b"a,b,c"])
 def test_a_delete_of_nobody(key: bytes | None) -> None:
     with pytest.raises(Unreadable, match="a delete"):

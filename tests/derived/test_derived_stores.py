@@ -106,6 +106,21 @@ def test_a_search_that_does_not_read(articles: Search, query: str) -> None:
         articles.find(query)
 
 
+def test_a_value_that_an_index_cannot_hold_is_in_the_row_all_the_same(tmp_path: Path) -> None:
+    store = SearchIndex("articles", tmp_path, COLUMNS, ["title"])
+    texts = [
+        '{"id":1,"placed":"9999-12-31T00:00:00Z"}',
+        '{"id":2,"placed":"0001-01-01T00:00:00Z"}',
+        '{"id":3,"title":"\\ud83d"}',
+    ]
+    rows = {str(n): store.take(Row(text, parse_object(text))) for n, text in enumerate(texts, 1)}
+    store.apply(rows, None, Position("articles", shape=store.shape))
+    search = Search(tmp_path)
+    assert {hit.text for hit in search.find("*").hits} == {*texts}
+    assert [hit.key for hit in search.find("placed:[2026-01-01T00:00:00Z TO *]").hits] == ["1"]
+    assert [hit.key for hit in search.find("placed:[* TO 2026-01-01T00:00:00Z]").hits] == ["2"]
+
+
 def test_no_index_yet(tmp_path: Path) -> None:
     with pytest.raises(DerivedError, match="headwater derived run"):
         Search(tmp_path).find("x")

@@ -101,6 +101,7 @@ FIELDS = schema.parse(
         ({"ok": 1}, "ok is a number 1, and the schema says boolean"),
         ({"raw": "%%%"}, "raw is text, and the schema says binary"),
         ({"tags": "a"}, "tags is text, and the schema says array<string>"),
+        ({"tags": ["\ud83d"]}, "tags[0] holds half a surrogate pair"),
         ({"tags": ["a", 7]}, "tags[1] is a number 7, and the schema says string"),
         ({"scores": {"a": "b"}}, "scores.a is text, and the schema says double"),
         ({"place": {"city": "Ulm"}}, "place.zip is missing, and the schema says NOT NULL"),

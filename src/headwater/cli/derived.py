@@ -171,7 +171,7 @@ def search_command(name: str, query: str, limit: int, data: Path, as_json: bool)
     from headwater.derived.search import Search
 
     found = Search(data / "derived" / name).find(query, limit=limit)
-    rows: list[dict[str, Any]] = [hit._asdict() for hit in found.hits]
+    rows: list[dict[str, Any]] = [{"key": hit.key, "score": hit.score, "row": hit.row} for hit in found.hits]
     if wants_json(as_json) or not rows:
         print_rows(rows, ["key", "score", "row"], as_json=as_json)
     else:

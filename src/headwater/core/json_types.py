@@ -2,7 +2,7 @@
 
 | declared | taken |
 |---|---|
-| string | a string; anything else as its JSON text |
+| string | a string, but for half a surrogate pair, which is no Unicode; anything else as its JSON text |
 | byte, short, int, long | a whole number that fits, also written 1.0 or 1e3 |
 | float, double | a number; "NaN", "Infinity", "-Infinity" |
 | decimal(p,s) | a number, or a string of one, that fits without rounding |
@@ -12,7 +12,7 @@
 | binary | a string in base64 |
 | array, struct, map | an array, an object, an object |
 
-Numbers come as `int` or `Decimal` (`json.loads(..., parse_float=exact)`), which lose no digit. Null is for the caller.
+Numbers come as `int` or `Decimal`, as `parse` reads them, and lose no digit. Null is for the caller.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 __all__ = [
+    "DECODER",
     "Convert",
     "Misfit",
     "array",
@@ -34,15 +35,16 @@ __all__ = [
     "boolean",
     "day",
     "decimal",
-    "exact",
     "floating",
     "integer",
     "local_timestamp",
     "mapping",
     "nullable",
+    "parse",
     "string",
     "struct",
     "timestamp",
+    "whole",
 ]
 
 Convert = Callable[[Any], Any]
@@ -60,12 +62,24 @@ class Misfit(ValueError):
     """A value that its column does not take; the text says why."""
 
 
-def exact(text: str) -> Decimal:
-    """Return the number that JSON writes with a point or an exponent."""
+def parse(text: str | bytes) -> Any:
+    """Return what JSON says, without losing a digit; raises ValueError or RecursionError."""
+    return json.loads(text, parse_float=_exact, parse_constant=_no_constant)
+
+
+def _exact(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:  # the exponent has 19 digits or more
         return Decimal(0) if "e-" in text.lower() else Decimal("Infinity")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON: write it as a string")
+
+
+DECODER = json.JSONDecoder(parse_float=_exact, parse_constant=_no_constant)
+"""Reads a value in the middle of a text as `parse` does."""
 
 
 def nullable(convert: Convert, value: Any) -> Any:
@@ -75,7 +89,17 @@ def nullable(convert: Convert, value: Any) -> Any:
 
 def string(value: Any) -> str:
     """Return a string, or the JSON text of what is none."""
-    return value if isinstance(value, str) else _text(value)
+    return whole(value if isinstance(value, str) else _text(value))
+
+
+def whole(text: str) -> str:
+    """Return a text that can be written: JSON's escapes may leave half a surrogate pair in one."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Misfit(f"{_shown(text)} holds half a surrogate pair") from None
+    return text
 
 
 def integer(bits: int) -> Convert:
@@ -185,7 +209,7 @@ def struct(members: Sequence[tuple[str, Convert]]) -> Convert:
 def mapping(convert: Convert) -> Convert:
     """Return what makes lists of names with what `convert` makes."""
     return lambda value: [
-        (name, nullable(convert, item)) for name, item in _is(value, dict, "an object").items()
+        (whole(name), nullable(convert, item)) for name, item in _is(value, dict, "an object").items()
     ]
 
 
@@ -196,7 +220,11 @@ def _is(value: Any, kind: type[Any], declared: str) -> Any:
 
 
 def _misfit(value: Any, declared: str, hint: str = "") -> Misfit:
-    return Misfit(f"{_text(value)[:100]} is not {declared}{hint}")
+    return Misfit(f"{_shown(_text(value))} is not {declared}{hint}")
+
+
+def _shown(text: str) -> str:
+    return text[:100].encode(errors="backslashreplace").decode()
 
 
 def _text(value: Any) -> str:

@@ -13,17 +13,16 @@ record's key is therefore taken for rows, too: whatever types its columns have, 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
-from json.decoder import WHITESPACE, JSONDecoder  # type: ignore[attr-defined]
+from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from typing import Any, cast
 
 from headwater.app.types import DataType, Field, Scalar
 from headwater.app.types import Decimal as DecimalType
 from headwater.core import json_types
-from headwater.core.json_types import Misfit
+from headwater.core.json_types import DECODER, Misfit, whole
 from headwater.derived.change import Row
 from headwater.derived.errors import Unreadable
 from headwater.views.keys import NULL, encode
@@ -35,7 +34,6 @@ _FLOATS = ("float", "double")
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MOST_DIGITS = 400
 """More than any column of numbers has; a few letters may stand for millions."""
-_DECODER = JSONDecoder(parse_float=json_types.exact)
 _skip: Callable[[str, int], Any] = WHITESPACE.match
 _MISSING = object()
 _BEFORE, _AFTER = '{"before":', ',"after":'
@@ -99,7 +97,7 @@ class KeyText:
         if not text.lstrip().startswith("{"):
             return None
         try:
-            document = _DECODER.decode(text)
+            document = DECODER.decode(text)
         except (ValueError, RecursionError):
             return None
         if isinstance(document.get("payload"), dict):
@@ -128,7 +126,7 @@ class Decoder:
 
     def _row(self, key: bytes | None, text: str) -> tuple[str, Row]:
         at = _skip(text, 0).end()
-        values, end = _DECODER.raw_decode(text, at)
+        values, end = DECODER.raw_decode(text, at)
         if not isinstance(values, dict):
             raise Unreadable("the row is no JSON object")
         _check_end(text, end)
@@ -166,7 +164,7 @@ class Decoder:
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """Return a JSON object without losing a digit of it."""
-    return cast(dict[str, Any], json.loads(text, parse_float=json_types.exact))
+    return cast(dict[str, Any], json_types.parse(text))
 
 
 def _quick_members(text: str) -> dict[str, Member] | None:
@@ -178,11 +176,11 @@ def _quick_members(text: str) -> dict[str, Member] | None:
     ending = _ENDING.search(text, max(0, len(text) - _ENDING_SIZE))
     if ending is None or not text.startswith(_BEFORE):
         return None
-    before, end = _DECODER.raw_decode(text, len(_BEFORE))
+    before, end = DECODER.raw_decode(text, len(_BEFORE))
     if not text.startswith(_AFTER, end):
         return None
     start = end + len(_AFTER)
-    after, end = _DECODER.raw_decode(text, start)
+    after, end = DECODER.raw_decode(text, start)
     return {"before": (before, 0, 0), "after": (after, start, end), "op": (ending[1], 0, 0)}
 
 
@@ -194,12 +192,12 @@ def _members(text: str) -> dict[str, Member]:
     found: dict[str, Member] = {}
     at = _skip(text, at + 1).end()
     while text[at : at + 1] == '"':
-        name, at = _DECODER.raw_decode(text, at)
+        name, at = DECODER.raw_decode(text, at)
         at = _skip(text, at).end()
         if text[at : at + 1] != ":":
             raise Unreadable(f"not JSON: no colon behind {name!r}")
         start = _skip(text, at + 1).end()
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = DECODER.raw_decode(text, start)
         found[name] = value, start, end
         at = _skip(text, end).end()
         if text[at : at + 1] == ",":
@@ -234,7 +232,7 @@ def _canonical(value: Any, kind: DataType | None) -> Any:
         case bool() | float() | None:
             return value
         case str() if not _is_numeric(kind):
-            return value
+            return whole(value)
     try:
         number = Decimal(value)
         if abs(number.adjusted()) > _MOST_DIGITS:
@@ -247,7 +245,9 @@ def _canonical(value: Any, kind: DataType | None) -> Any:
             return float(value)
     except (InvalidOperation, ValueError, OverflowError):
         pass  # SQLite keeps a text in a column of numbers: it is told apart as it is
-    return format(value, "f") if isinstance(value, Decimal) else value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return whole(value) if isinstance(value, str) else value
 
 
 def _is_numeric(kind: DataType | None) -> bool:

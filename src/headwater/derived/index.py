@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _CURRENT = "current"
 _MARK = "position"
 _HEAP_BYTES = 64 * 1024 * 1024
 _LONGEST_TERM = 1000
+_EARLIEST, _LATEST = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
+"""What tantivy holds; a date outside is taken for the nearest, for `9999-12-31` is what some write for "for ever"."""
 _BUCKETS = 256
 """In so many pieces all rows are read: what a search finds at once is in memory."""
 
@@ -247,6 +250,6 @@ def _add(document: Any, name: str, kind: str, value: Any) -> None:
         case "float":
             document.add_float(name, value)
         case "date":
-            document.add_date(name, value)
+            document.add_date(name, min(max(value, _EARLIEST), _LATEST))
         case "boolean":
             document.add_boolean(name, value)

@@ -5,7 +5,7 @@
 | one of `text` | its words, in lower case: `title:(quick fox)`, `title:"quick fox"` |
 | another string | the whole value: `city:"New York"` |
 | a whole number, a number, a decimal (as a double) | `age:42`, `age:[30 TO 50]`, `age:>30` |
-| a timestamp, a date | `placed_at:[2026-01-01T00:00:00Z TO *]` |
+| a timestamp, a date | `placed_at:[2026-01-01T00:00:00Z TO *]`; what is before 1678 or after 2261 counts as these |
 | a boolean | `paid:true` |
 | anything else | is in the row that a search finds, and cannot be searched for |
 """

@@ -1,7 +1,7 @@
 """Searches in an index, for whoever reads it: commands, the HTTP server, an application.
 
->>> Search(Path("headwater-data/derived/articles")).find("quick fox year:[2020 TO *]")   # doctest: +SKIP
-[Hit(key='17', score=4.2, row={'id': 17, 'title': 'The quick brown fox', 'year': 2024})]
+>>> Search(Path("headwater-data/derived/articles")).find("quick fox year:[2020 TO *]").hits   # doctest: +SKIP
+[Hit(key='17', score=4.2, text='{"id":17,"title":"The quick brown fox","year":2024}')]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headwater.derived.errors import DerivedError
 from headwater.derived.index import ABOUT
@@ -18,6 +18,9 @@ from headwater.derived.index_fields import KEY, POSITION, ROW
 __all__ = ["BadQuery", "Found", "Hit", "Search"]
 
 MAX_HITS = 1000
+_MOST_LETTERS = 10_000
+_MOST_PARENTHESES = 500
+"""Whoever parses a query goes down a step for each, and the whole process with it where there is no more room."""
 
 
 class BadQuery(DerivedError):
@@ -29,7 +32,13 @@ class Hit(NamedTuple):
 
     key: str
     score: float
-    row: dict[str, Any]
+    text: str
+    """The row, as JSON."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Return what the row's columns hold."""
+        return cast(dict[str, Any], json.loads(self.text))
 
 
 class Found(NamedTuple):
@@ -68,8 +77,8 @@ class Search:
         hits = []
         for score, address in found.hits if limit else []:
             document = searcher.doc(address)
-            row = json.loads(bytes(document.get_first(ROW)))
-            hits.append(Hit(document.get_first(KEY), round(float(score), 4), row))
+            text = bytes(document.get_first(ROW)).decode()
+            hits.append(Hit(document.get_first(KEY), round(float(score), 4), text))
         return Found(hits, int(found.count))
 
     def _searcher(self) -> tuple[Any, Any]:
@@ -85,6 +94,11 @@ class Search:
         raise AssertionError
 
     def _parse(self, index: Any, query: str) -> Any:
+        if len(query) > _MOST_LETTERS or query.count("(") > _MOST_PARENTHESES:
+            raise BadQuery(
+                f"a search has at most {_MOST_LETTERS} letters and {_MOST_PARENTHESES} parentheses: this one has"
+                f" {len(query)} and {query.count('(')}"
+            )
         try:
             return index.parse_query(query.strip() or "*", self._text)
         except ValueError as error:

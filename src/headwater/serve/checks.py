@@ -61,6 +61,12 @@ def _problem(value: Any, kind: schemas.DataType, name: str, *, nullable: bool = 
             return problem(value, fields, f"{name}.")
         case schemas.Decimal():
             return None if _fits(value, kind, _DECIMALS) else _mismatch(value, kind, name)
+        case schemas.Scalar("string") if isinstance(value, str):
+            return (
+                None
+                if _fits(value, kind, (str,))
+                else f"{name} holds half a surrogate pair, which is no text"
+            )
         case schemas.Scalar(scalar):
             return None if _fits(value, kind, _WRITTEN.get(scalar, (str,))) else _mismatch(value, kind, name)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from headwater.app import App, Index
 from headwater.derived.errors import DerivedError
-from headwater.derived.search import MAX_HITS, BadQuery, Search
+from headwater.derived.search import MAX_HITS, BadQuery, Found, Search
 from headwater.serve.errors import HttpError
 
 __all__ = ["Indexes"]
@@ -49,19 +49,23 @@ class Indexes:
         query = request.query_params.get("q", "")
         limit, offset = _count(request, "limit", 10, MAX_HITS), _count(request, "offset", 0, _MOST_OFFSET)
         try:
-            return JSONResponse(await asyncio.to_thread(self._search, name, query, limit, offset))
+            found = await asyncio.to_thread(self._search, name, query, limit, offset)
         except BadQuery as error:
             raise HttpError(400, str(error)) from None
         except DerivedError as error:
             raise HttpError(503, str(error), {"Retry-After": "1"}) from None
+        # Rows as they were written: their numbers may have more digits than a double, or be no double.
+        hits = ",".join(
+            f'{{"key":{json.dumps(hit.key)},"score":{hit.score},"row":{hit.text}}}' for hit in found.hits
+        )
+        body = f'{{"index":{json.dumps(name)},"total":{found.total},"hits":[{hits}]}}'
+        return Response(body, media_type="application/json")
 
-    def _search(self, name: str, query: str, limit: int, offset: int) -> dict[str, Any]:
+    def _search(self, name: str, query: str, limit: int, offset: int) -> Found:
         search = self._opened.get(name)
         if search is None:
             search = self._opened.setdefault(name, Search(self._directory / name))
-        found = search.find(query, limit=limit, offset=offset)
-        hits = [{"key": hit.key, "score": hit.score, "row": hit.row} for hit in found.hits]
-        return {"index": name, "total": found.total, "hits": hits}
+        return search.find(query, limit=limit, offset=offset)
 
 
 def _count(request: Request, name: str, default: int, most: int) -> int:

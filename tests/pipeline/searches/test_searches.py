@@ -209,7 +209,9 @@ def test_reasons(where: Any, reason: str) -> None:
     [
         ("{", "is no JSON: "),
         ("[]", 'has no "where"'),
-        ('{"where": {"field": "rent", "=": NaN}}', "NaN is no number"),
+        ('{"where": {"field": "rent", "=": NaN}}', "NaN is not JSON"),
+        ('{"where": {"field": "rent", "=": 1e5000}}', "1E[+]5000 is too large a number"),
+        ('{"where": {"field": "title", "words": "\\ud83d"}}', "holds half a surrogate pair"),
         ('{"where": {"field": "rent", "=": 1e999}}', "has to be a number"),
         ("[" * 100_000, "is no JSON: "),
     ],

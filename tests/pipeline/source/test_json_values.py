@@ -58,7 +58,8 @@ _times = st.one_of(
         ["2024-02-30T00:00:00Z", "2024-01-01T24:00:00", "2024-01-01T00:00:00.1234567Z", "9999-12-31"]
     ),
 )
-_scalars = st.one_of(st.none(), st.booleans(), _numbers, st.text(max_size=8), _times)
+_halves = st.sampled_from(["\ud83d", "x\udc00", "\ude00\ud83d", "\ud83d\ude00"])
+_scalars = st.one_of(st.none(), st.booleans(), _numbers, st.text(max_size=8), _halves, _times)
 _values = st.one_of(
     _scalars, st.lists(_scalars, max_size=2), st.dictionaries(st.text(max_size=2), _scalars, max_size=2)
 )
@@ -115,6 +116,7 @@ def check(schema: pa.Schema, values: list[bytes | None]) -> None:
     found = list(range(len(values))) if decoded.rows is None else decoded.rows.tolist()
     assert found == sorted(rows)
     assert dict(decoded.dead) == dead
+    assert all(reason.encode() for reason in dead.values())
     for number, field in enumerate(schema):
         column = decoded.columns[number]
         column.validate(full=True)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, Final
 
+from headwater.core import json_types
 from headwater.core.errors import HeadwaterError
-from headwater.core.json_types import exact
 from headwater.pipeline.searches.conjunctions import (
     ALTERNATIVES,
     ANY,
@@ -56,7 +56,8 @@ class QueryError(HeadwaterError):
 def parse(text: str | bytes, fields: Fields) -> list[Conjunction]:
     """Read a query, and return its alternatives; none at all where it can never match."""
     try:
-        query = json.loads(text, parse_float=exact, parse_constant=_refuse_constant)
+        query = json_types.parse(text)
+        json_types.string(query)  # or it holds what cannot be written
     except (ValueError, RecursionError) as error:
         raise QueryError(f"the query is no JSON: {error}") from None
     if not isinstance(query, dict) or "where" not in query:
@@ -68,10 +69,6 @@ def parse(text: str | bytes, fields: Fields) -> list[Conjunction]:
             f"the query has more than {ALTERNATIVES} alternatives when its any are multiplied out; "
             "split it into several queries"
         ) from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 class _Reader:

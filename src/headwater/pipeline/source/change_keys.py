@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.core.json_types import parse
 from headwater.pipeline.source.decoded import Malformed
-from headwater.pipeline.source.json_rows import parse, row_converter
+from headwater.pipeline.source.json_rows import row_converter
 from headwater.views.keys import NULL
 
 __all__ = ["KeyReader"]

@@ -8,17 +8,16 @@ A field that is missing is null, one that is not declared is ignored, of one giv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.core import json_types
-from headwater.core.json_types import Convert, Misfit, nullable
+from headwater.core.json_types import Convert, Misfit, nullable, parse
 from headwater.pipeline.source.decoded import Malformed
 
-__all__ = ["parse", "row_converter", "row_reader"]
+__all__ = ["row_converter", "row_reader"]
 
 
 def row_reader(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
@@ -51,15 +50,6 @@ def row_converter(schema: pa.Schema) -> Callable[[Mapping[str, Any]], list[Any]]
         return row
 
     return convert
-
-
-def parse(text: str | bytes) -> Any:
-    """Return what JSON says, without losing a digit; raises ValueError or RecursionError."""
-    return json.loads(text, parse_float=json_types.exact, parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON: write it as a string")
 
 
 def _kind(value: Any) -> str:
