@@ -17,7 +17,7 @@ from headwater import App
 app = App("shop")
 app.topic("orders", "order_id string, placed_at timestamp", key="order_id",
           event_time="placed_at", lateness="2 minutes", late="aside")
-app.topic("payments", "order_id string, paid_at timestamp", event_time="paid_at",
+app.topic("payments", "order_id string, paid_at timestamp", event_time="paid_at", ahead="1 hour",
           late="correct", corrections="1 hour", format="avro")
 app.table("users", key="user_id", source="postgresql://me:s@cret@db/shop#public.users")
 app.table("products", "id string NOT NULL, price double", key="id")
@@ -45,7 +45,7 @@ shop  shop.py:3
 │   │   └── view revenue  key window and country, mode changes
 │   │       └── sink mail  key window
 │   └── alert fraud  to https://hooks.example/fraud
-├── topic payments  event time paid_at, lateness 0 seconds, late ones correct for 1 hour, format avro
+├── topic payments  event time paid_at, lateness 0 seconds, ahead 1 hour, late ones correct for 1 hour, format avro
 │   └── stream order_status  see above
 ├── table users  key user_id, from postgresql://me:***@db/shop#public.users, envelope debezium
 │   └── read by nothing

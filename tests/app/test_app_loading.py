@@ -77,7 +77,7 @@ def test_a_file_that_fails_is_refused_at_its_own_last_line(write: Write) -> None
 CALLS = {
     'app.topic("orders", "a int", latness="1 minute")': (
         "app.topic has no option latness (did you mean lateness?); it takes name, schema, key, event_time, "
-        "lateness, idle, late, corrections, format, partitions, lost, metadata, source, max_rows, max_bytes"
+        "lateness, idle, ahead, late, corrections, format, partitions, lost, metadata, source, max_rows, max_bytes"
     ),
     'app.topic("orders")': (
         "app.topic is called with missing a required argument: 'schema'; "

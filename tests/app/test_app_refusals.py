@@ -75,6 +75,13 @@ TOPICS = {
         """t has lateness='1 minute' and no event_time; """
         """name the column that holds the time, as in event_time="placed_at\""""
     ),
+    'app.topic("t", "a int", ahead="1 minute")': (
+        """t has ahead='1 minute' and no event_time; """
+        """name the column that holds the time, as in event_time="placed_at\""""
+    ),
+    'app.topic("t", "a timestamp", event_time="a", ahead="0 seconds")': (
+        """ahead='0 seconds' is no time at all; write one, as in ahead="1 minute\""""
+    ),
     'app.topic("t", "a int", late="aside")': (
         """t has late="aside" and no event_time; """
         """name the column that holds the time, as in event_time="placed_at\""""

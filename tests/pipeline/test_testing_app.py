@@ -149,6 +149,26 @@ def test_late_rows_are_set_aside_where_declared() -> None:
     assert outputs == {"seen": [{"t": at(5)}, {"t": at(5)}], "ticks.late": [{"t": at(4)}]}
 
 
+def test_a_row_that_is_far_ahead_does_not_move_time() -> None:
+    app = App("ahead")
+    app.topic(
+        "ticks",
+        "t timestamp",
+        event_time="t",
+        ahead="1 minute",
+        late="aside",
+        metadata=["_timestamp"],
+    )
+
+    @app.stream(key="t")
+    def seen(ticks: DataFrame) -> DataFrame:
+        return ticks.select("t")
+
+    ahead = {"t": at(9), "_timestamp": at(5)}
+    outputs = run_app(app, {"ticks": [[ahead, {"t": at(5), "_timestamp": at(4)}], [{"t": at(5)}]]})
+    assert outputs == {"seen": [{"t": at(5)}, {"t": at(5)}], "ticks.late": [ahead]}
+
+
 def test_a_crash_around_every_commit_changes_nothing() -> None:
     app = App("sums")
     app.topic("ticks", "k string, t timestamp", event_time="t")

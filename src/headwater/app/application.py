@@ -81,6 +81,7 @@ class App:
         event_time: str | None = None,
         lateness: str = "0 seconds",
         idle: str = "1 minute",
+        ahead: str | None = None,
         late: Late = "drop",
         corrections: str | None = None,
         format: Format = "json",
@@ -95,7 +96,8 @@ class App:
 
         A window over `event_time` waits `lateness` for events that are out of order; what comes later yet
         is dropped and counted, set `aside` in a topic, or is let `correct` what was published, for as long
-        as `corrections` says. A partition without records for `idle` does not hold time back.
+        as `corrections` says. A partition without records for `idle` does not hold time back, and an event whose
+        time is more than `ahead` after that of its record does not move it: it is dropped or set aside, too.
         """
         where = Location.of_caller()
         fields = options.schema(where, schema)
@@ -113,6 +115,7 @@ class App:
             event_time=event_time,
             lateness_ms=options.duration(where, "lateness", lateness),
             idle_ms=options.duration(where, "idle", idle, zero=False),
+            ahead_ms=_span(where, "ahead", ahead),
             late=late,
             corrections_ms=_corrections(where, late, corrections),
             format=options.topic_format(where, format, fields),
@@ -123,7 +126,7 @@ class App:
             max_rows=options.count(where, "max_rows", max_rows),
             max_bytes=options.count(where, "max_bytes", max_bytes),
         )
-        _refuse_untimed(definition, lateness=lateness)
+        _refuse_untimed(definition, lateness=lateness, ahead=ahead)
         self._add(definition)
         return definition
 
@@ -474,11 +477,13 @@ def _refuse_unfit(alert: Alert) -> None:
         raise AppError(alert.where, problem, "leave it out")
 
 
-def _refuse_untimed(definition: Topic | Stream, *, lateness: str) -> None:
+def _refuse_untimed(definition: Topic | Stream, *, lateness: str, ahead: str | None = None) -> None:
     """Refuse options about lateness where there is no event time to be late by."""
     if definition.event_time is not None:
         return
     given = f"lateness={lateness!r}" if definition.lateness_ms else ""
+    if ahead is not None:
+        given = f"ahead={ahead!r}"
     if isinstance(definition, Topic) and definition.late != "drop":
         given = f'late="{definition.late}"'
     if given:

@@ -50,6 +50,8 @@ class Topic:
     event_time: str | None = None
     lateness_ms: int = 0
     idle_ms: int = 60_000
+    ahead_ms: int | None = None
+    """How far an event's time may be after its record's; as far as it likes without it."""
     late: Late = "drop"
     corrections_ms: int = 0
     format: Format = "json"

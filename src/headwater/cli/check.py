@@ -122,6 +122,8 @@ def _details(definition: Definition) -> list[str]:
     if isinstance(definition, Topic | Stream | Table) and definition.event_time:
         details.append(f"event time {definition.event_time}")
         details.append(f"lateness {durations.text(definition.lateness_ms)}")
+        if isinstance(definition, Topic) and definition.ahead_ms is not None:
+            details.append(f"ahead {durations.text(definition.ahead_ms)}")
     match definition:
         case Topic(late="aside"):
             details.append(f"late ones set aside in {definition.name}.late")

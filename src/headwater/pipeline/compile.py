@@ -228,6 +228,7 @@ class _Compiler:
             event_time=topic.event_time,
             lateness_ms=topic.lateness_ms,
             idle_ms=topic.idle_ms,
+            ahead_ms=topic.ahead_ms,
             late=topic.late,
             corrections_ms=topic.corrections_ms,
             metadata=topic.metadata,

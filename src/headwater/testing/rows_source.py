@@ -136,15 +136,23 @@ class ScriptedTopic:
         return df if event_time is None else df.where(~F.col(MARKER)).drop(WATERMARK, MARKER)
 
     def _is_late(self, row: Row, partition: int) -> bool:
-        """Tell whether a row comes after the time of its batch, and take note of its own."""
+        """Tell whether a row comes after the time of its batch, or too far ahead, and take note of its own."""
         at = row.get(self._source.event_time) if self._source.event_time is not None else None
         if at is None:
             return False
         at_ms = _milliseconds(self._time(at))
+        if self._is_ahead(at_ms, row.get("_timestamp")):
+            return True
         self._highs[partition] = max(at_ms, self._highs.get(partition, at_ms))
         if self._is_table:
             return False
         return self._watermark_ms is not None and at_ms < self._watermark_ms - self._corrections_ms
+
+    def _is_ahead(self, at_ms: int, written: object) -> bool:
+        ahead_ms = self._source.ahead_ms
+        if written is None or ahead_ms is None:
+            return False
+        return at_ms > _milliseconds(self._time(written)) + ahead_ms
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         if self._source.event_time is not None:

@@ -232,6 +232,18 @@ def test_time_is_that_of_the_partition_behind_until_it_is_idle(topics: Callable[
     assert topic.step(end) is end  # all are idle: time stands still
 
 
+def test_a_clock_that_is_far_ahead_does_not_move_time(topics: Callable[..., Topic]) -> None:
+    topic = topics(event_time="at", ahead_ms=3_600_000)  # records are of 1970-01-01T00:00:01Z
+    topic.put(0, {"id": 1, "at": "1970-01-01T00:10:00Z"}, {"id": 2, "at": at(0)}, {"id": 3})
+    topic.put(1, {"id": 4, "at": "1970-01-01T01:00:01Z"}, {"id": 5, "at": "1970-01-01T01:00:01.000001Z"})
+    end = topic.step(topic.driver.initial())
+    assert sorted(topic.ids()) == [1, 3, 4]
+    assert topic.step(end).watermark == 600_000
+    topic.put(0, {"id": 6, "at": at(0)}, {"id": 7, "at": "1970-01-01T00:09:59Z"}, {"id": 8, "at": at(1)})
+    end = topic.step(topic.step(end))
+    assert (topic.ids(), end.watermark) == ([], 600_000)
+
+
 def test_a_partition_that_never_had_a_record_does_not_stop_time(topics: Callable[..., Topic]) -> None:
     topic = topics(event_time="at", idle_ms=60_000)
     topic.put(0, {"id": 1, "at": at(100)})

@@ -69,6 +69,8 @@ def _check(spark: SparkSession, source: TopicSource) -> None:
             f'topic {source.topic}: with source="jvm" late events are dropped; '
             f'late="{source.late}" needs source="arrow"'
         )
+    if source.ahead_ms is not None:
+        raise SourceError(f'topic {source.topic}: ahead= needs source="arrow"')
 
 
 def _options(source: TopicSource) -> dict[str, str]:

@@ -89,6 +89,9 @@ def read_task(source: TopicSource, schema: pa.Schema, task: Task) -> Iterator[pa
     boundary("source.after_read")
 
 
+_NEVER = 2**62
+
+
 class _TaskReader:
     """Reads ranges; `report` is what was seen of the last one."""
 
@@ -152,7 +155,7 @@ class _TaskReader:
     def _batch(
         self, records: Records, decoded: Decoded, partition: int
     ) -> tuple[pa.RecordBatch, int | None, int]:
-        """Return the rows, the highest event time among them and how many were late."""
+        """Return the rows, the highest event time among them and how many were out of time."""
         count = len(decoded.rows) if decoded.rows is not None else len(records)
         columns = dict(zip(self._declared.names, decoded.columns, strict=True))
         of_rows = records if decoded.rows is None else records.taken(decoded.rows)
@@ -160,7 +163,7 @@ class _TaskReader:
             columns[name] = _metadata(name, of_rows, partition, self._schema.field(name).type)
         high, late = None, np.zeros(0, np.intp)
         if self._source.event_time is not None and WATERMARK in self._schema.names:
-            high, late = self._times(columns[self._source.event_time])
+            high, late = self._times(columns[self._source.event_time], of_rows)
             columns[WATERMARK] = _constant_time(self._schema.field(WATERMARK).type, count, self._stamp)
             columns[MARKER] = _false(count)
         batch = pa.RecordBatch.from_arrays(
@@ -181,21 +184,23 @@ class _TaskReader:
             batch = batch.filter(pa.array(kept))
         return batch, high, len(late)
 
-    def _times(self, column: pa.Array) -> tuple[int | None, NDArray[np.intp]]:
+    def _times(self, column: pa.Array, records: Records) -> tuple[int | None, NDArray[np.intp]]:
+        """Return the highest time that counts, and the rows that are late, or too far ahead to be believed."""
         moments = column.cast(pa.timestamp("us", column.type.tz)) if column.type.unit != "us" else column
         micros = moments.cast(pa.int64())
-        if micros.null_count == len(micros):
-            return None, np.zeros(0, np.intp)
-        values = micros.to_numpy(zero_copy_only=False) if not micros.null_count else None
-        if values is None:
-            present = micros.is_valid().to_numpy(zero_copy_only=False)
-            values = micros.fill_null(2**62).to_numpy(zero_copy_only=False)
-            high = int(values[present].max()) // 1000
-        else:
-            high = int(values.max()) // 1000
-        if self._late_before is None:
-            return high, np.zeros(0, np.intp)
-        return high, np.flatnonzero(values < self._late_before * 1000)
+        values = micros.fill_null(_NEVER).to_numpy(zero_copy_only=False)
+        counted = values != _NEVER if micros.null_count else None
+        late = np.zeros(0, np.intp)
+        if self._late_before is not None:
+            late = np.flatnonzero(values < self._late_before * 1000)
+        if self._source.ahead_ms is not None:
+            written = records.column(kernel.TIME)
+            early = (values > (written + self._source.ahead_ms) * 1000) & (values != _NEVER) & (written >= 0)
+            counted = ~early if counted is None else counted & ~early
+            late = np.union1d(late, np.flatnonzero(early))
+        if counted is not None:
+            values = values[counted]
+        return int(values.max()) // 1000 if len(values) else None, late
 
 
 def _stamp(source: TopicSource, task: Task) -> int | None:

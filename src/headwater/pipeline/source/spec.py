@@ -44,6 +44,8 @@ class TopicSource:
     event_time: str | None = None
     lateness_ms: int = 0
     idle_ms: int = 60_000
+    ahead_ms: int | None = None
+    """How far an event's time may be after its record's."""
     late: str = "drop"
     corrections_ms: int = 0
     metadata: tuple[str, ...] = ()
