@@ -309,8 +309,25 @@ def test_a_segment_that_recovery_took_away_does_not_come_back_with_the_next_powe
         machine.teardown()
 
 
-def _append(machine: LogMachine) -> None:
-    machine.append(count=1, size=10, late=0, producer=None, codec=Codec.NONE)
+def test_what_a_deleted_segment_told_of_its_producers_outlives_it() -> None:
+    machine = LogMachine()
+    try:
+        machine.open()
+        _append(machine, producer=0)
+        machine.be_killed()
+        machine.delete_before(1.0)
+        machine.roll()
+        machine.restart()  # which removes the segment
+        _append(machine)
+        machine.restart()
+        machine.lose_power(None)
+        machine.send_again()
+    finally:
+        machine.teardown()
+
+
+def _append(machine: LogMachine, producer: int | None = None) -> None:
+    machine.append(count=1, size=10, late=0, producer=producer, codec=Codec.NONE)
 
 
 class OsMachine(LogMachine):

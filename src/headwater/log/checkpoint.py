@@ -65,6 +65,12 @@ def load(directory: Path) -> Checkpoint | None:
     return replace(max(synced, latest, key=lambda c: c.next_offset), start_offset=start_offset)
 
 
+def durable_offset(directory: Path) -> int:
+    """Return the offset as of which a power loss leaves a checkpoint of the partition in `directory`."""
+    synced = _read(directory / SYNCED)
+    return 0 if synced is None else synced.next_offset
+
+
 def _read(path: Path) -> Checkpoint | None:
     try:
         data = path.read_bytes()

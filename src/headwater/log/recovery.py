@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,8 +60,7 @@ def open_partition(
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
     if saved.segment not in bases:
         saved = replace(saved, segment=-1, position=0)
-    while len(bases) > 1 and bases[1] <= min(saved.start_offset, saved.next_offset):
-        _remove(files.disk, Segment(files, directory, bases.pop(0)))
+    _remove_deleted(files, directory, bases, saved)
     if saved.producers:
         log.producers = Producers.from_json(saved.producers)
     log.transactions.aborted = [Aborted(*ended) for ended in saved.aborted]
@@ -78,6 +78,23 @@ def open_partition(
             break
     _take_bounds(log, saved)
     return log
+
+
+def _remove_deleted(files: OpenFiles, directory: Path, bases: list[int], saved: Checkpoint) -> None:
+    """Remove the segments that lie before the start, once what their batches tell is durable elsewhere."""
+    known = min(saved.start_offset, saved.next_offset)
+    count = max(bisect_right(bases, known) - 1, 0)
+    if not count:
+        return
+    try:
+        if checkpoint_file.durable_offset(directory) < bases[count]:
+            saved.save(files.disk, directory, durable=True)
+    except OSError as error:
+        logger.warning("%s: deleted segments stay until the next start: %s", directory, error)
+        return
+    for base in bases[:count]:
+        _remove(files.disk, Segment(files, directory, base))
+    del bases[:count]
 
 
 def _recover(log: PartitionLog, segment: Segment, size: int, saved: Checkpoint, now_ms: int) -> None:
