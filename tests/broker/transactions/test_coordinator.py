@@ -156,15 +156,51 @@ def test_init_aborts_an_open_transaction_and_fences_its_producer(h: Harness) -> 
         assert refused(partial(h.end, first, commit=commit)) is ErrorCode.producer_fenced
 
 
-def test_a_fenced_producer_cannot_take_its_abort_for_its_own(h: Harness) -> None:
-    first = h.begin()
-    h.add(first)
+def time_out(h: Harness) -> None:
+    """Let the open transaction take too long."""
     h.now_ms += TIMEOUT_MS + 1
     out = h.coordinator.timed_out(h.now_ms)
     h.apply(out.records)
     h.finish(out.endings)
     assert h.state() is TransactionState.COMPLETE_ABORT
-    assert refused(partial(h.end, first, commit=False)) is ErrorCode.producer_fenced
+
+
+def test_a_producer_whose_transaction_timed_out_aborts_and_goes_on(h: Harness) -> None:
+    first = h.begin()
+    h.add(first)
+    time_out(h)
+    assert refused(partial(h.add, first)) is ErrorCode.producer_fenced
+    assert refused(partial(h.end, first, commit=True)) is ErrorCode.invalid_txn_state
+    assert refused(partial(h.end, first, commit=False, bumps=False)) is ErrorCode.producer_fenced
+    second = h.end(first, commit=False).reply.producer
+    assert second.epoch == first.epoch + 1
+    h.add(second)
+    assert h.end_whole(second, commit=True).epoch == second.epoch + 1
+
+
+def test_a_producer_that_says_who_it_was_is_rid_of_its_open_transaction(h: Harness) -> None:
+    first = h.begin()
+    h.add(first)
+    out = h.init(expected=first)
+    assert out.reply.error is ErrorCode.concurrent_transactions
+    h.finish(out.endings)
+    second = h.init(expected=first).reply.producer
+    assert second == ProducerIdentity(first.producer_id, first.epoch + 1)
+    assert out.endings[0].producer == second
+    h.add(second)
+    time_out(h)
+    assert h.init(expected=second).reply.producer.epoch == second.epoch + 1
+
+
+def test_a_producer_that_times_out_at_its_last_epoch_goes_on_under_a_new_id(h: Harness) -> None:
+    last = at_epoch(h, MAX_EPOCH - 1)
+    h.add(last)
+    time_out(h)
+    assert refused(partial(h.end, last, commit=False)) is ErrorCode.producer_fenced
+    following = h.init(expected=last).reply.producer
+    assert following.producer_id != last.producer_id
+    assert following.epoch == 0
+    assert h.init(expected=last).reply.producer == following, "a retry"
 
 
 def test_a_transaction_is_aborted_when_its_time_is_over_and_not_before(h: Harness) -> None:
@@ -251,7 +287,7 @@ def test_a_producer_at_its_last_epochs_can_still_be_fenced(h: Harness, epoch: in
     h.add(last)
     out = h.init()
     (ending,) = out.endings
-    assert ending.producer == ProducerIdentity(last.producer_id, MAX_EPOCH)
+    assert ending.producer == ProducerIdentity(last.producer_id, epoch + 1)
     h.finish(out.endings)
     assert h.begin().producer_id != last.producer_id
 

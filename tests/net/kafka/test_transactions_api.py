@@ -226,7 +226,7 @@ async def test_a_transaction_past_its_time_is_aborted(node: Node, clock: ManualC
     write(node, producer)
     clock.advance(60_001)
     await node.transaction_service.abort_timed_out()
-    assert (await end(node, producer)).error_code is ErrorCode.producer_fenced
+    assert (await end(node, producer)).error_code is ErrorCode.invalid_txn_state
     heir = await begin(node)
     assert node.transactions.transactions["x"].state is TransactionState.EMPTY
     assert heir.epoch > producer.epoch

@@ -194,8 +194,11 @@ class TransactionCoordinator:
         )
         if transaction.producer_id != producer.producer_id and not follows_rotation:
             raise ApiError(ErrorCode.invalid_producer_id_mapping)
+        follows_end = transaction.epoch == producer.epoch + 1 and (
+            state in PREPARED or transaction.epoch < MAX_EPOCH
+        )
         repeats = state not in (TransactionState.EMPTY, TransactionState.ONGOING) and (
-            transaction.epoch == producer.epoch + 1 or follows_rotation
+            follows_end or follows_rotation
         )
         if repeats:
             return _repeated(transaction, request)
@@ -296,12 +299,14 @@ def _may_return(transaction: Transaction, expected: ProducerIdentity) -> bool:
 def _raised(transaction: Transaction, expected: ProducerIdentity | None, new_id: NewId) -> Transaction:
     """Return the transaction with the epoch that an InitProducerId gets."""
     epoch = transaction.epoch
-    if transaction.exhausted and (expected is None or expected.epoch == epoch):
+    # The very last epoch only fences: nobody is given it.
+    fenced_last = epoch == MAX_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
+    if transaction.exhausted and (expected is None or expected.epoch == epoch or fenced_last):
         return replace(
             transaction,
             producer_id=new_id(),
             epoch=0,
-            last_epoch=NO_EPOCH if expected is None else epoch,
+            last_epoch=NO_EPOCH if expected is None else expected.epoch,
             previous_id=transaction.producer_id,
         )
     if expected is None:
@@ -316,15 +321,14 @@ def _raised(transaction: Transaction, expected: ProducerIdentity | None, new_id:
 def _fenced(transaction: Transaction, now_ms: int) -> Transaction:
     """Return an ongoing transaction as aborted by us.
 
-    The epoch rises by two, as in Kafka: one fences the producer, one ends the transaction. So the fenced
-    producer's own EndTxn is not taken for the request that ended it.
+    The epoch rises by one, as in Kafka: its producer can write no more, but may abort in its turn, or say who
+    it was in an InitProducerId, and goes on from there.
     """
-    fence = min(transaction.epoch + 1, MAX_EPOCH)
     return replace(
         transaction,
         state=TransactionState.PREPARE_ABORT,
-        epoch=min(fence + 1, MAX_EPOCH),
-        last_epoch=fence,
+        epoch=min(transaction.epoch + 1, MAX_EPOCH),
+        last_epoch=transaction.epoch,
         updated_ms=now_ms,
         client_version=PROTOCOL_V2,
     )
