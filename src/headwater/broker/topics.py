@@ -12,7 +12,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from headwater.broker.broker_settings import BROKER_SETTINGS
 from headwater.broker.state import StateRecord
@@ -325,9 +325,16 @@ class Topics:
 
     def _resolve(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         try:
-            return resolve_topic(overrides, self._defaults)
+            settings = resolve_topic(overrides, self._defaults)
         except SettingError as error:
             raise ApiError(ErrorCode.invalid_config, str(error)) from error
+        least, most = (cast(int, settings[f"{end}.compaction.lag.ms"]) for end in ("min", "max"))
+        if least > most:
+            raise ApiError(
+                ErrorCode.invalid_config,
+                f"min.compaction.lag.ms={least} does not fit: max.compaction.lag.ms is {most}",
+            )
+        return settings
 
     def _partitions_of(self, new: NewTopic) -> int:
         if new.assignments:

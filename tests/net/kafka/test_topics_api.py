@@ -78,6 +78,10 @@ ASSIGNED = {"num_partitions": -1, "replication_factor": -1}
         (wanted("t", configs=[config("retention.ms", "soon")]), ErrorCode.invalid_config),
         (wanted("t", configs=[config("segment.bytes", "100")]), ErrorCode.invalid_config),
         (wanted("t", configs=[config("retention.ms", None)]), ErrorCode.invalid_config),
+        (
+            wanted("t", configs=[config("min.compaction.lag.ms", "9"), config("max.compaction.lag.ms", "8")]),
+            ErrorCode.invalid_config,
+        ),
         (wanted("t", configs=[config("remote.storage.enable", "true")]), ErrorCode.invalid_config),
         (
             wanted("t", **ASSIGNED, assignments=[{"partition_index": 0, "broker_ids": [2]}]),
