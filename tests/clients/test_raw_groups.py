@@ -196,6 +196,10 @@ class TestClassic:
             second.start("join_group", 9, group_id=member.group, member_id=wanted.member_id, **fields)
             beats = {heartbeat(raw, member.group, member.id, member.generation) for _each in range(20)}
             assert ErrorCode.rebalance_in_progress in beats
+            [described] = raw.call("describe_groups", 6, groups=[member.group]).groups
+            assert described.group_state == "PreparingRebalance"
+            held = {each.member_id: each.member_assignment for each in described.members}
+            assert held == {member.id: b"assignment", wanted.member_id: b""}, "until it gives it up"
             first = join(raw, member.group, member.id)
             other = second.finish("join_group", 9)
             assert first.generation_id == other.generation_id == member.generation + 1
@@ -264,6 +268,15 @@ class TestOffsets:
         assert answer.topics[0].partitions[0].error_code == ErrorCode.none
         [found] = fetched(raw, group, None).topics
         assert [(each.committed_offset, each.metadata) for each in found.partitions] == [(7, "m")]
+
+    def test_only_offsets_of_partitions_that_exist_are_deleted(
+        self, raw: Raw, topic: str, group: str
+    ) -> None:
+        assert commit(raw, group, topic) == ErrorCode.none
+        asked = [{"name": topic, "partitions": [{"partition_index": each} for each in (0, 9)]}]
+        [answered] = raw.call("offset_delete", 0, group_id=group, topics=asked).topics
+        codes = {each.partition_index: each.error_code for each in answered.partitions}
+        assert codes == {0: ErrorCode.none, 9: ErrorCode.unknown_topic_or_partition}
 
     def test_groups_that_are_not_there_cannot_be_deleted_or_described(self, raw: Raw, group: str) -> None:
         [deleted] = raw.call("delete_groups", 2, groups_names=[group]).results

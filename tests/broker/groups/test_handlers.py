@@ -329,11 +329,11 @@ async def test_the_coordinator_is_this_node(node: FakeNode, version: int) -> Non
 
 async def test_offset_delete(node: FakeNode) -> None:
     await node.call(Api.OFFSET_COMMIT, 9, commit(1))
-    part = SimpleNamespace(partition_index=0)
-    topics = [SimpleNamespace(name=name, partitions=[part]) for name in ("t", "missing")]
+    parts = [SimpleNamespace(partition_index=index) for index in (0, 9)]
+    topics = [SimpleNamespace(name=name, partitions=parts) for name in ("t", "missing")]
     answer = await node.call(Api.OFFSET_DELETE, 0, SimpleNamespace(group_id="g", topics=topics))
-    codes = [topic["partitions"][0]["error_code"] for topic in answer["topics"]]
-    assert codes == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]
+    codes = [part["error_code"] for topic in answer["topics"] for part in topic["partitions"]]
+    assert codes == [ErrorCode.none, *[ErrorCode.unknown_topic_or_partition] * 3]
     assert node.groups.fetch_offset("g", "t", 0) is None
 
 

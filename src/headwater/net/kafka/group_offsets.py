@@ -178,19 +178,18 @@ def _partition(index: int, value: CommittedOffset | None, code: ErrorCode) -> di
 
 async def offset_delete(node: Node, request: Request, message: Any) -> Answer:
     """Answer OffsetDelete, for topics that nobody in the group consumes."""
-    known: list[tuple[str, int]] = []
-    for topic in message.topics:
-        if topic.name in node.topics.by_name:
-            known += [(topic.name, p.partition_index) for p in topic.partitions]
+    asked = [(topic.name, p.partition_index) for topic in message.topics for p in topic.partitions]
+    known = [(name, p) for name, p in asked if name in node.topics.by_name and _exists(node, name, p)]
     deleted = await node.group_service.answer(node.groups.delete_offsets(message.group_id, known))
-    codes = iter(deleted)
+    codes = dict(zip(known, deleted, strict=True))
     answered = []
     for topic in message.topics:
-        exists = topic.name in node.topics.by_name
         partitions = [
             {
                 "partition_index": p.partition_index,
-                "error_code": next(codes) if exists else ErrorCode.unknown_topic_or_partition,
+                "error_code": codes.get(
+                    (topic.name, p.partition_index), ErrorCode.unknown_topic_or_partition
+                ),
             }
             for p in topic.partitions
         ]

@@ -222,7 +222,7 @@ def _described_classic(group: ClassicGroup, operations: int) -> dict[str, Any]:
                 "client_id": member.client_id,
                 "client_host": member.client_host,
                 "member_metadata": member.metadata(group.protocol) if stable else b"",
-                "member_assignment": member.assignment if stable else b"",
+                "member_assignment": member.assignment,
             }
             for member in group.members.values()
         ],
