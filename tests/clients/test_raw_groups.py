@@ -328,6 +328,22 @@ class TestConsumerProtocol:
         ahead = self.beat(raw, group, first.member_id, first.member_epoch + 1)
         assert ahead.error_code == ErrorCode.fenced_member_epoch
 
+    def test_a_member_that_is_still_known_joins_again(self, raw: Raw, wide_topic: str, group: str) -> None:
+        self.joined(raw, group, wide_topic)
+        for others in ([wide_topic, "later"], [wide_topic]):
+            # Each change brings it to another epoch.
+            self.joined(raw, group, wide_topic, "another")
+            again = self.beat(
+                raw,
+                group,
+                "member-of-my-own-making",
+                0,
+                subscribed_topic_names=others,
+                topic_partitions=[],
+            )
+            assert again.error_code == ErrorCode.none
+            assert again.assignment is not None
+
     def test_commits_are_checked_against_the_members_epoch(self, raw: Raw, topic: str, group: str) -> None:
         first = self.joined(raw, group, topic)
         member = {"member": first.member_id}

@@ -109,7 +109,21 @@ def test_stale_epochs_are_fenced(h: Harness) -> None:
     lost_answer = h.beat("a", 1, owned=owned(h, kept))
     assert lost_answer.member_epoch == 2
     refused(h, ErrorCode.fenced_member_epoch, "a", 1, owned=owned(h, range(4)))
-    refused(h, ErrorCode.fenced_member_epoch, "a", 0)
+
+
+def test_a_fenced_member_joins_again_at_once_and_has_revoked_what_it_was_asked_to(h: Harness) -> None:
+    h.beat("a", 0)
+    h.beat("b", 0)
+    kept = partitions(h.beat("a", 1, owned=owned(h, range(4))), h)
+    assert kept is not None
+    refused(h, ErrorCode.fenced_member_epoch, "a", 3, owned=owned(h, range(4)))
+    again = h.beat("a", 0)
+    assert (again.member_epoch, partitions(again, h)) == (2, kept)
+    assert partitions(h.beat("b", 2), h) == sorted({0, 1, 2, 3} - set(kept))
+    again = h.beat("a", 0)
+    assert (again.member_epoch, partitions(again, h)) == (2, kept), (
+        "also from where its epoch was not the first"
+    )
 
 
 def test_a_first_heartbeat_may_be_repeated(h: Harness) -> None:

@@ -137,6 +137,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self._beat(client, topic_names=names)
 
     @rule(number=st.integers(0, 5))
+    def join_again(self, number: int) -> None:
+        client = self._pick(number)
+        if client is not None and client.instance_id is None:
+            client.owns, client.told, client.epoch = set(), set(), 0
+            self._beat(client)
+
+    @rule(number=st.integers(0, 5))
     def leave(self, number: int) -> None:
         client = self._pick(number)
         if client is None:

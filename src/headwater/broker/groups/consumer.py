@@ -96,8 +96,9 @@ class ConsumerProtocol:
         """Return who the heartbeat comes from, None for a new member, or raise for an impostor."""
         joins = request.member_epoch == 0
         if request.instance_id is None:
-            if joins and request.member_id not in group.members:
-                return None
+            if joins:
+                # Also one that is still known, since it was fenced or its goodbye was lost: it owns nothing now.
+                return group.members.get(request.member_id)
             member = group.member(request.member_id)
         else:
             holder = group.static_member(request.instance_id)
