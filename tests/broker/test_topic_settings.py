@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headwater
 from headwater.broker.broker_settings import BROKER_SETTINGS, DYNAMIC
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.topic_names import collision_key, problem_with
@@ -116,3 +119,13 @@ def test_a_good_name_is_a_safe_file_name(name: str) -> None:
         assert not set(name) & set("/\\\x00 \n")
         assert name not in ("", ".", "..")
         assert problem_with(collision_key(name)) is None
+
+
+def test_a_setting_that_nothing_reads_says_so() -> None:
+    package = Path(headwater.__file__).parent
+    declarations = {"topic_settings.py", "broker_settings.py"}
+    code = "\n".join(path.read_text() for path in package.rglob("*.py") if path.name not in declarations)
+    promising = [
+        each.name for each in TOPIC_SETTINGS if not each.help.startswith("Accepted for Kafka's tools")
+    ]
+    assert [name for name in promising if f'"{name}"' not in code] == []

@@ -22,6 +22,8 @@ _MINUTE_MS: Final = 60 * 1000
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _NO_TIERS = "Accepted for Kafka's tools; there is no tiered storage here."
 _NO_REPLICAS = "Accepted for Kafka's tools; a single node has no replicas."
+_AS_THEY_CAME = "Accepted for Kafka's tools; batches are stored with the codec that their producer chose."
+_SYNCED = "Accepted for Kafka's tools; `--durability` says when records are synced to disk."
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -53,28 +55,28 @@ TOPIC_SETTINGS: Final = Settings(
         "compression.gzip.level",
         Kind.INT,
         -1,
-        "The level of gzip, when `compression.type` is gzip; -1 is gzip's own default.",
+        _AS_THEY_CAME,
         _gzip_level,
     ),
     Setting(
         "compression.lz4.level",
         Kind.INT,
         9,
-        "The level of lz4, when `compression.type` is lz4.",
+        _AS_THEY_CAME,
         between(1, 17),
     ),
     Setting(
         "compression.type",
         Kind.STRING,
         "producer",
-        "The codec that batches are stored with; `producer` stores them as they came.",
+        _AS_THEY_CAME,
         one_of(*CODECS),
     ),
     Setting(
         "compression.zstd.level",
         Kind.INT,
         3,
-        "The level of zstd, when `compression.type` is zstd.",
+        _AS_THEY_CAME,
         between(-131072, 22),
     ),
     Setting(
@@ -88,21 +90,21 @@ TOPIC_SETTINGS: Final = Settings(
         "file.delete.delay.ms",
         Kind.LONG,
         60_000,
-        "How long a deleted segment's file is kept.",
+        "Accepted for Kafka's tools; the file of a deleted segment goes at once.",
         between(0),
     ),
     Setting(
         "flush.messages",
         Kind.LONG,
         _MAX_LONG,
-        "After how many records the log is synced to disk, where the durability is `os`.",
+        _SYNCED,
         between(1),
     ),
     Setting(
         "flush.ms",
         Kind.LONG,
         _MAX_LONG,
-        "After how long the log is synced to disk, where the durability is `os`.",
+        _SYNCED,
         between(0),
     ),
     Setting("follower.replication.throttled.replicas", Kind.LIST, (), _NO_REPLICAS, _throttled),
@@ -183,14 +185,22 @@ TOPIC_SETTINGS: Final = Settings(
         "min.insync.replicas",
         Kind.INT,
         1,
-        "How many replicas must have a record before `acks=all` is answered; past 1, a single node refuses.",
+        _NO_REPLICAS,
         between(1),
     ),
-    Setting("preallocate", Kind.BOOLEAN, False, "Whether a segment's file is allocated when it is made."),
+    Setting(
+        "preallocate",
+        Kind.BOOLEAN,
+        False,
+        "Accepted for Kafka's tools; a segment's file grows as it is written.",
+    ),
     Setting("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS),
     Setting("remote.log.delete.on.disable", Kind.BOOLEAN, False, _NO_TIERS),
     Setting(
-        "remote.storage.enable", Kind.BOOLEAN, False, "There is no tiered storage here: only false fits."
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "Accepted for Kafka's tools; there is no tiered storage here, so only false fits.",
     ),
     Setting(
         "retention.bytes",
@@ -216,14 +226,14 @@ TOPIC_SETTINGS: Final = Settings(
         "segment.index.bytes",
         Kind.INT,
         10 * 1024**2,
-        "The largest size of a segment's index.",
+        "Accepted for Kafka's tools; an index is as large as its segment makes it.",
         between(4),
     ),
     Setting(
         "segment.jitter.ms",
         Kind.LONG,
         0,
-        "How much earlier than `segment.ms` a segment may end, so that not all end at once.",
+        "Accepted for Kafka's tools; segments end by `segment.ms` alone.",
         between(0),
     ),
     Setting(
