@@ -224,6 +224,32 @@ def test_a_checkpoint_of_a_segment_as_it_was_is_not_taken_for_what_it_is(tmp_pat
     assert again.end_offset == log.end_offset
 
 
+def test_a_checkpoint_that_was_under_way_does_not_bring_an_aborted_transaction_back(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "0", config=CONFIG)
+    write(log, [(b"a", b"aborted")], now_ms=NOW, producer_id=5, sequence=0, transactional=True)
+    log.append_marker(5, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    write(log, [(b"b", b"good")], now_ms=NOW, producer_id=5, sequence=1, transactional=True)
+    log.append_marker(5, 0, commit=True, coordinator_epoch=0, now_ms=NOW)
+    log.roll()
+    log.sync()
+    cleaned = Cleaned()
+    now = NOW
+    for _ in range(2):
+        cleaned, _ = compact(log, cleaned, now)
+        now += CONFIG.delete_retention_ms + 1
+    write(log, [(b"c", b"plain")], now_ms=NOW)
+    log.want_checkpoint()
+    sync = log.begin_sync()
+    _, units = compact(log, cleaned, now)
+    assert [unit.dropped_markers for unit in units] == [[1]]
+    sync.run()
+    log.end_sync(sync)
+    assert [r.value for r in committed(log).values()] == [b"good", b"plain"]
+    release(log)
+    again = open_log(tmp_path / "0", config=CONFIG)
+    assert [r.value for r in committed(again).values()] == [b"good", b"plain"]
+
+
 def test_damage_is_not_made_to_look_whole(tmp_path: Path) -> None:
     log = open_log(tmp_path / "0", config=CONFIG)
     fill(log, 5, 20)

@@ -418,8 +418,15 @@ class GrowingLog:
             if closed.base_offset >= segment.base_offset:
                 break
             closed.close_index()
+        # It is of the moment in which its sync began: records may have been deleted and markers compacted since.
+        markers = {ended.last_offset for ended in self.transactions.aborted}
+        current = replace(
+            checkpoint,
+            start_offset=self.start_offset,
+            aborted=[ended for ended in checkpoint.aborted if ended[2] in markers],
+        )
         try:
-            replace(checkpoint, start_offset=self.start_offset).save(self.disk, self.directory, durable=False)
+            current.save(self.disk, self.directory, durable=False)
         except OSError as error:
             logger.warning(
                 "no checkpoint of %s-%d: %s", self.topic, self.partition, error, extra=self._fields(error)
