@@ -224,6 +224,27 @@ def test_a_checkpoint_of_a_segment_as_it_was_is_not_taken_for_what_it_is(tmp_pat
     assert again.end_offset == log.end_offset
 
 
+def test_a_transaction_that_ended_after_the_compacted_part_stays_aborted_through_a_crash(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path / "0", config=CONFIG)
+    write(log, [(b"a", b"good")], now_ms=NOW)
+    write(log, [(b"a", b"aborted")], now_ms=NOW, producer_id=5, sequence=0, transactional=True)
+    log.roll()
+    log.append_marker(5, 0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    log.sync()
+    assert [r.value for r in committed(log).values()] == [b"good"]
+    (tmp_path / "0" / "checkpoint").unlink()  # as if none could be saved
+    work = job(log, Cleaned(), NOW)
+    assert work is not None
+    log.rest_on(work.segments[-1].next_offset, ())
+    release(log)  # killed while the cleaner works
+    again = open_log(tmp_path / "0", config=CONFIG)
+    assert [r.value for r in committed(again).values()] == [b"good"]
+    compact(again, Cleaned(), NOW)
+    assert [r.value for r in committed(again).values()] == [b"good"]
+
+
 def test_a_checkpoint_that_was_under_way_does_not_bring_an_aborted_transaction_back(tmp_path: Path) -> None:
     log = open_log(tmp_path / "0", config=CONFIG)
     write(log, [(b"a", b"aborted")], now_ms=NOW, producer_id=5, sequence=0, transactional=True)

@@ -5,7 +5,7 @@
     position        > everything before this place was on stable storage when this was written
     next_offset    /
     producers      the idempotent producers as of `next_offset`
-    aborted        the transactions that were aborted before `next_offset`
+    aborted        the aborted transactions that have records before `next_offset`
 
 It is replaced as a whole, under a checksum. One that is missing or damaged costs a longer scan and nothing
 else, so it need not be synced. A deletion of records is another matter: no batch tells where the log begins

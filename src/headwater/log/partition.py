@@ -235,7 +235,8 @@ class PartitionLog(GrowingLog):
             self.transactions.aborted = [e for e in self.transactions.aborted if e.last_offset not in gone]
         known = checkpoint_file.load(self.directory) or Checkpoint(segment=-1)
         if known.segment < offset:
-            aborted = [list(ended) for ended in self.transactions.aborted if ended.last_offset < offset]
+            # Of one that ended later, recovery would find the marker alone, and take its records for committed.
+            aborted = [list(ended) for ended in self.transactions.aborted if ended.first_offset < offset]
             known = Checkpoint(0, offset, 0, offset, self.producers.to_json(before=offset), aborted)
         aborted = [ended for ended in known.aborted if ended[2] not in gone]
         saved = replace(known, start_offset=self.start_offset, aborted=aborted)

@@ -76,6 +76,7 @@ def open_partition(
         if following is not None and base >= saved.segment and not _closed(segment, following, saved):
             _set_aside(log, [Segment(files, directory, later) for later in bases[i + 1 :]])
             break
+    log.transactions.aborted.sort(key=lambda ended: ended.last_offset)
     _take_bounds(log, saved)
     return log
 
