@@ -222,6 +222,20 @@ def test_get_is_not_bounded_by_the_prefetch(confirming: BlockingChannel, queue: 
     assert [each.body for each in take(confirming, queue, 5, auto_ack=False)] == numbered(5)
 
 
+def test_acknowledging_what_was_got_makes_no_room_for_consumers(
+    confirming: BlockingChannel, queue: str
+) -> None:
+    confirming.basic_qos(prefetch_count=1, global_qos=True)
+    inbox = Inbox(confirming)
+    inbox.consume(queue)
+    assert inbox.bodies(1) == [b"0"]
+    got = take(confirming, queue, 3, auto_ack=False)
+    confirming.basic_ack(got[0].tag)
+    confirming.basic_reject(got[1].tag, requeue=False)
+    confirming.basic_nack(got[2].tag)
+    assert inbox.quiet()
+
+
 def test_recover_gives_messages_again(confirming: BlockingChannel, queue: str) -> None:
     inbox = Inbox(confirming)
     inbox.consume(queue)

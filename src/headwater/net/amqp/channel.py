@@ -222,6 +222,8 @@ class Channel:
     def released(self, consumer: Consumer, queue: Queue) -> None:
         """Count a message out that is unacknowledged no more."""
         consumer.unacked -= 1
+        if not consumer.tag:
+            return  # a basic.get takes none of the room
         limited = self.room
         self.room = limited + 1
         if consumer.prefetch and consumer.unacked < consumer.prefetch:
