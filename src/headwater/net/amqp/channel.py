@@ -17,7 +17,7 @@ from headwater.wire.amqp.methods import encode_method, make
 
 if TYPE_CHECKING:
     from headwater.net.amqp.connection import AmqpConnection
-    from headwater.net.amqp.publishing import Target
+    from headwater.net.amqp.publishing import HeldBack
 
 __all__ = ["Channel"]
 
@@ -86,7 +86,7 @@ class Channel:
         """Whether one of those of this turn has to get to the disk."""
         self.reply_tag: str | None = None
         self.reply_token = ""
-        self.tx_publishes: list[tuple[Target, bytes, int]] | None = None
+        self.tx_publishes: list[HeldBack] | None = None
         self.tx_bytes = 0
         """The memory of what a transaction holds back."""
         self.tx_acks: list[tuple[int, bool, str]] = []

@@ -17,7 +17,7 @@ from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import Channel
 from headwater.net.amqp.greeting import Greeting
 from headwater.net.amqp.methods import HANDLERS
-from headwater.net.amqp.publishing import Publishing, Target
+from headwater.net.amqp.publishing import HeldBack, Publishing
 from headwater.wire.amqp.constants import CHANNEL_OPEN, FRAME_MIN_SIZE
 from headwater.wire.amqp.methods import decode_method, encode_close, encode_method, make
 from headwater.wire.amqp.parser import Parser
@@ -259,7 +259,7 @@ class AmqpConnection(asyncio.Protocol):
         self.channels[number] = Channel(self, number)
         self.command(number, make(commands.Channel.OpenOk))
 
-    def commit(self, publishes: list[tuple[Target, bytes, int]]) -> None:
+    def commit(self, publishes: list[HeldBack]) -> None:
         """Publish what a transaction has held back."""
         self._publishing.commit(publishes)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headwater.broker.queues.routing import Route
     from headwater.net.amqp.connection import AmqpConnection
 
-__all__ = ["Publishing", "Target"]
+__all__ = ["HeldBack", "Publishing", "Target"]
 
 _KEPT = 1024
 _PUBLISH = 60, 40
@@ -61,6 +61,10 @@ class Target:
         """None where each message is routed by itself."""
         self.simple: Queue | None = None
         """The one queue, where there is nothing else to look at."""
+
+
+HeldBack = tuple[Target, Message, "Route | None", tuple[Queue, ...]]
+"""A message of a transaction that is not committed, with where it goes: both were found right when it came."""
 
 
 class Publishing:
@@ -144,7 +148,7 @@ class Publishing:
         if channel.closing:
             return
         if channel.tx_publishes is not None:
-            channel.tx_publishes.append((target, content, header_size))
+            channel.tx_publishes.append((target, *self._read(target, content, header_size)))
             size = len(content) + _HELD_OVERHEAD
             channel.tx_bytes += size
             self._connection.held_back += size
@@ -154,7 +158,7 @@ class Publishing:
             self._service.confirming[channel] = None
             if known_facts(content[PROPERTIES_AT : 7 + header_size]).persistent:
                 channel.stored = True
-        self._publish(target, content, header_size)
+        self._put(target, *self._read(target, content, header_size))
 
     def _find(self, method: bytes) -> Target | None:
         connection = self._connection
@@ -181,9 +185,7 @@ class Publishing:
 
     def _route(self, target: Target) -> None:
         service, vhost = self._service, self._connection.vhost
-        if target.exchange == "" and target.routing_key.startswith(REPLY_QUEUE + "."):
-            return
-        if target.exchange == "" and target.routing_key == MANAGEMENT:
+        if _needs_no_queue(target):
             return
         probe: list[bool] = []
 
@@ -199,9 +201,14 @@ class Publishing:
         if len(target.queues) == 1 and not route.topics and not route.delayed and target.queues[0].plain:
             target.simple = target.queues[0]
 
-    def _publish(self, target: Target, content: bytes, header_size: int) -> None:
-        """Publish a message about which more has to be known than where its exchange sends it."""
-        service, connection, channel = self._service, self._connection, target.channel
+    def _read(
+        self, target: Target, content: bytes, header_size: int
+    ) -> tuple[Message, Route | None, tuple[Queue, ...]]:
+        """Return a message about which more has to be known than where its exchange sends it, and where it goes.
+
+        It has no route where it is no matter of queues: a reply, or a question to the management.
+        """
+        connection, channel = self._connection, target.channel
         raw = content[PROPERTIES_AT : 7 + header_size]
         facts = known_facts(raw)
         message = Message(target.address, content, facts, int.from_bytes(content[11:19], "big"))
@@ -221,18 +228,22 @@ class Publishing:
                     raise AmqpError(ReplyCode.PRECONDITION_FAILED, "fast reply consumer does not exist")
                 properties.reply_to = f"{REPLY_QUEUE}.{channel.reply_token}"
                 message = message.rewritten(target.address, properties)
-        if target.exchange == "" and target.routing_key.startswith(REPLY_QUEUE + "."):
-            self._reply(target, message)
-            return
-        if target.exchange == "" and target.routing_key == MANAGEMENT:
-            service.manage(connection, message)
-            return
+        if _needs_no_queue(target):
+            return message, None, ()
         route, message = self._routed(target, message, properties)
-        if not route.queues and not route.topics and not route.delayed:
-            if target.mandatory:
-                self._return(target, message)
-            return
-        service.place(message, service.queues_of(route), route.topics, route, channel)
+        return message, route, self._service.queues_of(route)
+
+    def _put(self, target: Target, message: Message, route: Route | None, queues: tuple[Queue, ...]) -> None:
+        """Put a message where it goes, or give it back to a publisher that insists."""
+        if route is None:
+            if target.routing_key == MANAGEMENT:
+                self._service.manage(self._connection, message)
+            else:
+                self._reply(target, message)
+        elif queues or route.topics or route.delayed:
+            self._service.place(message, queues, route.topics, route, target.channel)
+        elif target.mandatory:
+            self._return(target, message)
 
     def _routed(
         self, target: Target, message: Message, properties: Properties | None
@@ -279,12 +290,15 @@ class Publishing:
         frames = message.frames_for(number, self._connection.frame_max)
         self._connection.send([encode_method(number, returned), frames], len(frames))
 
-    def commit(self, publishes: list[tuple[Target, bytes, int]]) -> None:
-        """Publish what a transaction has held back."""
-        for target, content, header_size in publishes:
-            if self._version != self._service.definitions.version:
-                self._route(target)
-            self._publish(target, content, header_size)
+    def commit(self, publishes: list[HeldBack]) -> None:
+        """Publish what a transaction has held back, to those of its queues that are still there."""
+        for target, message, route, queues in publishes:
+            self._put(target, message, route, tuple(queue for queue in queues if not queue.deleted))
+
+
+def _needs_no_queue(target: Target) -> bool:
+    key = target.routing_key
+    return target.exchange == "" and (key == MANAGEMENT or key.startswith(REPLY_QUEUE + "."))
 
 
 def _body_size(content: bytes, around: int) -> int:
