@@ -123,14 +123,14 @@ def test_one_method_settles_many(
     ("method", "how"),
     [
         *product(["ack", "nack", "reject"], ["unknown", "twice", "other channel", "auto ack"]),
-        *product(["ack", "nack"], ["multiple unknown"]),
+        *product(["ack", "nack"], ["multiple unknown", "multiple twice"]),
     ],
 )
 def test_an_unknown_delivery_tag_closes_the_channel(
     connection: pika.BlockingConnection, queue: str, how: str, method: str
 ) -> None:
     channel = connection.channel()
-    held = take(channel, queue, 1, auto_ack=how == "auto ack")[0]
+    held = take(channel, queue, 2, auto_ack=how == "auto ack")[1]
     used, tag, multiple = channel, held.tag, False
     if how == "unknown":
         tag = 99
@@ -140,6 +140,9 @@ def test_an_unknown_delivery_tag_closes_the_channel(
         used = connection.channel()
     elif how == "multiple unknown":
         tag, multiple = 99, True
+    elif how == "multiple twice":
+        channel.basic_ack(tag)
+        multiple = True
     with channel_closed(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}"):
         if method == "reject":
             used.basic_reject(tag, requeue=False)

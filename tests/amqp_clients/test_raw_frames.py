@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from pamqp import commands
+from pamqp.base import Frame
 
 from .brokers import Broker
 from .raw import BODY, HEADER, HEARTBEAT, METHOD, Closed, Raw, body, header, method, publish, raw_frame
@@ -223,10 +224,19 @@ def test_what_comes_on_a_closing_channel_is_passed_over(raw: Raw) -> None:
     raw.call(commands.Basic.Qos(), commands.Basic.QosOk, 1)
 
 
-def test_the_error_tells_which_method_it_is_about(raw: Raw) -> None:
-    raw.send(method(commands.Basic.Ack(delivery_tag=5), 1))
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        (commands.Basic.Ack(delivery_tag=5), 80),
+        (commands.Basic.Reject(delivery_tag=5), 90),
+        (commands.Basic.Nack(delivery_tag=5), 120),
+    ],
+    ids=["ack", "reject", "nack"],
+)
+def test_the_error_tells_which_method_it_is_about(raw: Raw, command: Frame, number: int) -> None:
+    raw.send(method(command, 1))
     closing = raw.expect(commands.Channel.Close, 1)
-    assert (closing.reply_code, closing.class_id, closing.method_id) == (406, 60, 80)
+    assert (closing.reply_code, closing.class_id, closing.method_id) == (406, 60, number)
 
 
 def test_flow_is_answered(raw: Raw) -> None:

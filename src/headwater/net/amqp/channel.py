@@ -242,12 +242,8 @@ class Channel:
         return [unacked.pop(each) for each in tags]
 
     def check_tag(self, tag: int, multiple: int) -> None:
-        """Raise `AmqpError` for a tag that nothing was delivered under."""
-        if multiple and (
-            tag == 0 or (self.unacked and tag >= next(iter(self.unacked)) and tag <= self._next_tag)
-        ):
-            return
-        if tag not in self.unacked:
+        """Raise `AmqpError` for a tag that nothing unacknowledged was delivered under; 0 stands for everything."""
+        if tag not in self.unacked and not (multiple and tag == 0):
             raise _unknown_tag(tag)
 
     def give_back(self, messages: Iterable[Message], *, requeue: bool) -> None:
@@ -360,4 +356,4 @@ class Channel:
 
 
 def _unknown_tag(tag: int) -> AmqpError:
-    return AmqpError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, 80)
+    return AmqpError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}")

@@ -18,7 +18,7 @@ from headwater.net.amqp.channel import Channel
 from headwater.net.amqp.greeting import Greeting
 from headwater.net.amqp.methods import HANDLERS
 from headwater.net.amqp.publishing import HeldBack, Publishing
-from headwater.wire.amqp.constants import CHANNEL_OPEN, FRAME_MIN_SIZE
+from headwater.wire.amqp.constants import BASIC_ACK, CHANNEL_OPEN, FRAME_MIN_SIZE
 from headwater.wire.amqp.methods import decode_method, encode_close, encode_method, make
 from headwater.wire.amqp.parser import Parser
 
@@ -179,6 +179,7 @@ class AmqpConnection(asyncio.Protocol):
         try:
             found.acknowledge(tag, multiple)
         except AmqpError as error:
+            error.class_id, error.method_id = BASIC_ACK >> 16, BASIC_ACK & 0xFFFF
             self.fail_channel(found, error)
 
     def method(self, channel: int, payload: bytes) -> None:
