@@ -8,7 +8,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from .pika_client import bodies, channel_closed, count, declare, publish, synchronize
+from .pika_client import bodies, channel_closed, count, declare, publish, synchronize, take
 
 
 @pytest.fixture
@@ -70,3 +70,35 @@ def test_a_queue_that_is_gone_at_the_commit_gets_nothing(
     channel.exchange_bind("amq.headers", name)
     transactional.tx_commit()
     assert bodies(channel, left, 1) == [b"m"]
+
+
+@pytest.fixture
+def queue(channel: BlockingChannel) -> str:
+    """A queue with three messages."""
+    made = declare(channel)
+    publish(channel, made, b"a", b"b", b"c")
+    return made
+
+
+def test_what_a_transaction_has_acknowledged_is_not_acknowledged_again(
+    channel: BlockingChannel, transactional: BlockingChannel, queue: str
+) -> None:
+    first, _second, _third = take(transactional, queue, 3, auto_ack=False)
+    transactional.basic_ack(first.tag)
+    publish(transactional, queue, b"d")
+    with channel_closed(406, f"PRECONDITION_FAILED - unknown delivery tag {first.tag}"):
+        transactional.basic_ack(first.tag)
+        synchronize(transactional)
+    assert bodies(channel, queue, 3) == [b"a", b"b", b"c"]
+
+
+def test_what_a_transaction_has_settled_is_not_meant_by_what_follows(
+    channel: BlockingChannel, transactional: BlockingChannel, queue: str
+) -> None:
+    first, second, _third = take(transactional, queue, 3, auto_ack=False)
+    transactional.basic_reject(first.tag, requeue=True)
+    transactional.basic_ack(second.tag, multiple=True)
+    transactional.basic_recover(requeue=True)
+    assert bodies(channel, queue, 1) == [b"c"]
+    transactional.tx_commit()
+    assert bodies(channel, queue, 1) == [b"a"]

@@ -89,7 +89,8 @@ class Channel:
         self.tx_publishes: list[HeldBack] | None = None
         self.tx_bytes = 0
         """The memory of what a transaction holds back."""
-        self.tx_acks: list[tuple[int, bool, str]] = []
+        self.tx_acks: dict[int, str] = {}
+        """What a transaction does with unacknowledged messages, by delivery tag."""
         self._next_tag = 0
         self._confirmed = 0
         self._refused: list[int] = []
@@ -201,8 +202,7 @@ class Channel:
     def acknowledge(self, tag: int, multiple: int) -> None:
         """Settle what a client has consumed."""
         if self.tx_publishes is not None:
-            self.check_tag(tag, multiple)
-            self.tx_acks.append((tag, bool(multiple), "ack"))
+            self.hold_back(tag, "ack", multiple=bool(multiple))
             return
         if not multiple:
             message = self.unacked.pop(tag, None)
@@ -234,17 +234,29 @@ class Channel:
 
     def take(self, tag: int, *, multiple: bool) -> list[Message]:
         """Take unacknowledged messages out, to be settled; raises `AmqpError` for a tag that is none."""
-        unacked = self.unacked
-        self.check_tag(tag, multiple)
-        if not multiple:
-            return [unacked.pop(tag)]
-        tags = list(unacked) if tag == 0 else [each for each in unacked if each <= tag]
-        return [unacked.pop(each) for each in tags]
+        return [self.unacked.pop(each) for each in self._tags(tag, multiple=multiple)]
 
-    def check_tag(self, tag: int, multiple: int) -> None:
-        """Raise `AmqpError` for a tag that nothing unacknowledged was delivered under; 0 stands for everything."""
-        if tag not in self.unacked and not (multiple and tag == 0):
+    def _tags(self, tag: int, *, multiple: bool) -> list[int]:
+        """Return the tags of the messages that are meant; what a transaction has settled is none of them."""
+        unacked, held = self.unacked, self.tx_acks
+        if multiple and tag == 0:
+            return [each for each in unacked if each not in held]
+        if tag not in unacked or tag in held:
             raise _unknown_tag(tag)
+        return [each for each in unacked if each <= tag and each not in held] if multiple else [tag]
+
+    def hold_back(self, tag: int, what: str, *, multiple: bool) -> None:
+        """Do with messages what is asked when the transaction is committed."""
+        self.tx_acks |= dict.fromkeys(self._tags(tag, multiple=multiple), what)
+
+    def settle_held(self, acks: dict[int, str]) -> None:
+        """Do with messages what a transaction has held back."""
+        for tag, what in acks.items():
+            message = self.unacked.pop(tag)
+            if what == "ack":
+                self._acknowledge(message)
+            else:
+                self.give_back([message], requeue=what == "requeue")
 
     def give_back(self, messages: Iterable[Message], *, requeue: bool) -> None:
         """Return messages to their queues, or have them dead-lettered."""

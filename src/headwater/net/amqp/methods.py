@@ -327,8 +327,7 @@ def basic_nack(channel: Channel, command: commands.Basic.Nack) -> None:
 
 def _reject(channel: Channel, tag: int, *, multiple: bool, requeue: bool) -> None:
     if channel.tx_publishes is not None:
-        channel.check_tag(tag, multiple)
-        channel.tx_acks.append((tag, multiple, "requeue" if requeue else "reject"))
+        channel.hold_back(tag, "requeue" if requeue else "reject", multiple=multiple)
         return
     channel.give_back(channel.take(tag, multiple=multiple), requeue=requeue)
 
@@ -373,16 +372,8 @@ def tx_commit(channel: Channel, command: commands.Tx.Commit) -> None:
     """Do what was held back, and answer when it is on disk."""
     connection = channel.connection
     publishes, acks = _begin_again(channel)
-    held, channel.tx_publishes = channel.tx_publishes, None
-    try:
-        connection.commit(publishes)
-        for tag, multiple, what in acks:
-            if what == "ack":
-                channel.acknowledge(tag, multiple)
-            else:
-                _reject(channel, tag, multiple=multiple, requeue=what == "requeue")
-    finally:
-        channel.tx_publishes = held
+    connection.commit(publishes)
+    channel.settle_held(acks)
     channel.service.write_all()
     connection.after_sync(lambda: connection.command(channel.number, make(commands.Tx.CommitOk)))
 
@@ -393,11 +384,11 @@ def tx_rollback(channel: Channel, command: commands.Tx.Rollback) -> None:
     channel.connection.command(channel.number, make(commands.Tx.RollbackOk))
 
 
-def _begin_again(channel: Channel) -> tuple[list[Any], list[tuple[int, bool, str]]]:
+def _begin_again(channel: Channel) -> tuple[list[Any], dict[int, str]]:
     if channel.tx_publishes is None:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, "channel is not transactional")
     held = channel.tx_publishes, channel.tx_acks
-    channel.tx_publishes, channel.tx_acks = [], []
+    channel.tx_publishes, channel.tx_acks = [], {}
     channel.forget_held()
     return held
 
