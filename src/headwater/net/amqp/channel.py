@@ -38,6 +38,7 @@ class Channel:
         "_confirmed",
         "_next_tag",
         "_refused",
+        "_settled",
         "_waiting",
         "careful",
         "choked",
@@ -92,6 +93,8 @@ class Channel:
         self.tx_acks: dict[int, str] = {}
         """What a transaction does with unacknowledged messages, by delivery tag."""
         self._next_tag = 0
+        self._settled = 0
+        """The tag up to which nothing is unacknowledged: there may be very many that are."""
         self._confirmed = 0
         self._refused: list[int] = []
         self._waiting = 0
@@ -234,7 +237,10 @@ class Channel:
 
     def take(self, tag: int, *, multiple: bool) -> list[Message]:
         """Take unacknowledged messages out, to be settled; raises `AmqpError` for a tag that is none."""
-        return [self.unacked.pop(each) for each in self._tags(tag, multiple=multiple)]
+        tags = self._tags(tag, multiple=multiple)
+        if multiple:
+            self._settled = max(self._settled, tag)
+        return [self.unacked.pop(each) for each in tags]
 
     def _tags(self, tag: int, *, multiple: bool) -> list[int]:
         """Return the tags of the messages that are meant; what a transaction has settled is none of them."""
@@ -243,7 +249,9 @@ class Channel:
             return [each for each in unacked if each not in held]
         if tag not in unacked or tag in held:
             raise _unknown_tag(tag)
-        return [each for each in unacked if each <= tag and each not in held] if multiple else [tag]
+        if not multiple:
+            return [tag]
+        return [each for each in range(self._settled + 1, tag + 1) if each in unacked and each not in held]
 
     def hold_back(self, tag: int, what: str, *, multiple: bool) -> None:
         """Do with messages what is asked when the transaction is committed."""
