@@ -8,6 +8,7 @@ limits, priorities) is looked at only in those that declare it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import maxsize
 from typing import NamedTuple
 
 from headwater.broker.queues.consumers import Consumer, Consumers
@@ -188,20 +189,28 @@ class Queue:
 
     # -- delivering ------------------------------------------------------------------------------
 
-    def dispatch(self, now_ms: int) -> None:
-        """Give what waits to consumers that have room."""
+    def dispatch(self, now_ms: int, most: int = maxsize) -> bool:
+        """Give what waits to consumers that have room; true when it was so many that there may be more."""
         consumers = self.consumers
         if not consumers.all:
-            return
+            return False
         if self.expires:
             self.expire(now_ms)
         active = consumers.active
-        if active is not None:
-            while (room := active.room(_BATCH)) > 0 and (batch := self._take(room, now_ms)):
-                self._hand(active, batch)
-            return
-        while self._deal(now_ms):
-            pass
+        while most > 0:
+            count = self._deal(now_ms) if active is None else self._serve(active, now_ms)
+            if not count:
+                return False
+            most -= count
+        return True
+
+    def _serve(self, consumer: Consumer, now_ms: int) -> int:
+        """Give the only consumer that counts a batch, and return how many messages that are."""
+        room = consumer.room(_BATCH)
+        if room <= 0 or not (batch := self._take(room, now_ms)):
+            return 0
+        self._hand(consumer, batch)
+        return len(batch)
 
     def open_to(self, count: int, *, persistent: bool) -> Consumer | None:
         """Return the consumer that new messages may go to at once, if there is such a one.
@@ -218,8 +227,8 @@ class Queue:
         self.lane.pass_by(messages)
         self._hand(consumer, messages)
 
-    def _deal(self, now_ms: int) -> bool:
-        """Give one message each, in turns; a consumer's messages of one pass go out together."""
+    def _deal(self, now_ms: int) -> int:
+        """Give one message each, in turns, and return how many; a consumer's of one pass go out together."""
         given: dict[Consumer, list[Message]] = {}
         next_turns = self.consumers.next
         plain = self.plain and not self.expires
@@ -240,7 +249,7 @@ class Queue:
                 consumer.unacked -= len(batch)
                 consumer.receiver.room += len(batch)
             self._hand(consumer, self._unexpired(batch, now_ms) if plain and self.expires else batch)
-        return bool(given)
+        return sum(map(len, given.values()))
 
     def _hand(self, consumer: Consumer, batch: list[Message]) -> None:
         if consumer.no_ack:

@@ -33,6 +33,8 @@ _WRITE_HIGH = 128 * 1024
 _WRITE_LOW = 32 * 1024
 _GATHERED = 96 * 1024
 _CLOSE_SECONDS = 5.0
+_MUCH = 64 * 1024
+"""After as much the others have their turn: the event loop would read from one socket 32 times before the next."""
 
 
 class AmqpConnection(asyncio.Protocol):
@@ -104,6 +106,13 @@ class AmqpConnection(asyncio.Protocol):
             logger.exception("a connection from %s failed", self.peer)
             self.fail(AmqpError(ReplyCode.INTERNAL_ERROR, "see the broker's log"))
         self.service.end_soon()
+        if len(data) > _MUCH and self._transport is not None and not self.waits:
+            self._transport.pause_reading()
+            self.node.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self.waits:
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Give its consumers nothing more: the client does not read."""

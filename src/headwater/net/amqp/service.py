@@ -45,6 +45,8 @@ _POSITIONS_SECONDS = 0.005
 _SYNC_SECONDS = 0.05
 _AGAIN_SECONDS = 1.0
 _SWEEP_SECONDS = 0.1
+_MOST = 4096
+"""How many messages of a queue go out before the other connections have their turn."""
 
 
 class QueueService:
@@ -80,6 +82,8 @@ class QueueService:
         self._scheduled = False
         self._positions_due = False
         self._sync_due = False
+        self._unfinished: dict[Queue, None] = {}
+        """The queues that had more to give than one turn is for."""
         self._timed: dict[Queue, None] = {}
         self._sweeping = False
 
@@ -299,6 +303,10 @@ class QueueService:
         self._end_turn_of(self.turn_ms or self.now_ms())
         self.turn_ms = 0
         self._ending = False
+        unfinished, self._unfinished = self._unfinished, {}
+        for queue in unfinished:
+            if not queue.deleted:
+                self.touch(queue)
 
     def _end_turn_of(self, now_ms: int) -> None:
         storage, dirty = self.storage, self.dirty
@@ -323,7 +331,8 @@ class QueueService:
 
     def _dispatch(self, queue: Queue, now_ms: int) -> None:
         try:
-            queue.dispatch(now_ms)
+            if queue.dispatch(now_ms, _MOST):
+                self._unfinished[queue] = None
             if queue.expires or queue.dead:
                 self._after(queue)
         except Exception:  # whoever's turn this is has nothing to do with it, nor have the other queues
