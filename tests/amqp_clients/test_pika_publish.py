@@ -247,6 +247,24 @@ def test_an_answer_goes_straight_to_who_asked(broker: Broker, name: str) -> None
         assert answer.method.routing_key == question.properties.reply_to
 
 
+def test_who_answers_can_tell_whether_the_asker_is_still_there(
+    connection: pika.BlockingConnection, name: str
+) -> None:
+    client, server = connection.channel(), connection.channel()
+    declare(server, name)
+    tag = client.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True)
+    publish(client, name, b"1+1", reply_to="amq.rabbitmq.reply-to")
+    [question] = take(server, name, 1)
+    address = question.properties.reply_to
+    for passive in (True, False):
+        there = server.queue_declare(address, passive=passive).method
+        assert (there.queue, there.message_count, there.consumer_count) == (address, 0, 1)
+    client.basic_cancel(tag)
+    for passive in (True, False):
+        with channel_closed(404, f"NOT_FOUND - no queue '{address}' in vhost '/'"):
+            connection.channel().queue_declare(address, passive=passive)
+
+
 def test_direct_reply_to_wants_a_consumer_without_acknowledgements(
     connection: pika.BlockingConnection,
 ) -> None:

@@ -9,7 +9,7 @@ from pamqp import commands
 
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.equivalence import type_name
-from headwater.broker.queues.names import REPLY_QUEUE, server_name
+from headwater.broker.queues.names import REPLY_QUEUE, not_found, server_name
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import UNLIMITED, Channel
@@ -138,8 +138,10 @@ def queue_declare(channel: Channel, command: commands.Queue.Declare) -> None:
         name, server_named = server_name(service.random_bytes()), True
     elif not name:
         name = _named(channel, name)
-    if name == REPLY_QUEUE or service.asker(name) is not None:
-        _answer(channel, command, make(commands.Queue.DeclareOk, queue=name))
+    if name == REPLY_QUEUE or name.startswith(REPLY_QUEUE + "."):
+        if name != REPLY_QUEUE and service.asker(name) is None:
+            raise not_found("queue", name, connection.vhost)
+        _answer(channel, command, make(commands.Queue.DeclareOk, queue=name, consumer_count=1))
         return
     if not command.passive:
         service.bridge.check(command.arguments)
