@@ -231,3 +231,11 @@ def test_cc_and_bcc_route_to_more_keys_and_bcc_is_not_told(confirming: BlockingC
         assert found.headers == {"CC": [copy, to], "kept": 1}
         assert found.method.routing_key == to
         assert count(confirming, queue) == 0
+
+
+def test_what_is_no_key_among_the_further_keys_is_passed_over(confirming: BlockingChannel) -> None:
+    to, copy = declare(confirming), declare(confirming)
+    publish(confirming, to, b"m", headers={"CC": [17, copy, None], "BCC": [True]})
+    for queue in (to, copy):
+        [found] = take(confirming, queue, 1)
+        assert found.headers == {"CC": [17, copy, None]}

@@ -311,6 +311,6 @@ def _keys(headers: Table, name: str) -> list[str]:
     keys = headers.get(name)
     if keys is None:
         return []
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+    if not isinstance(keys, list):
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid type of header '{name}': expected an array")
-    return keys
+    return [key for key in keys if isinstance(key, str)]
