@@ -279,6 +279,20 @@ def test_messages_expire_at_the_head_of_the_queue() -> None:
     assert rest(queue, NOW + 149) == [1]
 
 
+def test_no_more_expire_while_so_many_are_dead() -> None:
+    queue, channel = new_queue({"x-message-ttl": 100}), Channel()
+    publish(queue, *range(5))
+    publish(queue, 5, now_ms=NOW + 50)
+    consumer(queue, channel)
+    assert queue.dispatch(NOW + 101, 3)
+    assert queue.expire(NOW + 101, 3)
+    assert (len(queue), channel.took()) == (3, [])
+    assert dead(queue) == [(number, Reason.EXPIRED) for number in range(3)]
+    assert not queue.dispatch(NOW + 101, 3)
+    assert channel.took() == [5]
+    assert dead(queue) == [(number, Reason.EXPIRED) for number in (3, 4)]
+
+
 def test_a_message_of_its_own_ttl_expires_when_it_gets_to_the_head() -> None:
     queue = new_queue()
     queue.publish(message(0), NOW)

@@ -15,7 +15,7 @@ from headwater.net.amqp.listener import AmqpListener
 from headwater.wire.amqp.constants import HEARTBEAT_FRAME, PROTOCOL_HEADER
 from headwater.wire.amqp.methods import encode_method
 
-from .queue_node import Shelf, message
+from .queue_node import Receiver, Shelf, message
 
 
 @pytest.fixture
@@ -71,4 +71,50 @@ async def test_a_queue_that_gives_much_goes_on_in_the_next_turn(shelf: Shelf) ->
     for _ in range(5):
         await asyncio.sleep(0)
     assert sorted(one.numbers + other.numbers) == list(range(10_000))
+    await shelf.stop()
+
+
+def reject_all(shelf: Shelf, receiver: Receiver) -> None:
+    for each in receiver.unacked:
+        each.consumer.queue.reject(each)
+    shelf.service.touch(shelf.queue())
+    shelf.service.end_turn()
+
+
+async def test_very_many_dead_letters_are_written_in_several_turns(shelf: Shelf) -> None:
+    shelf.declare("dead")
+    shelf.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    shelf.publish(message(number) for number in range(1000))
+    reject_all(shelf, shelf.consume())
+    assert 0 < len(shelf.queue("dead")) < 1000
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [number for number, _ in shelf.rest("dead")] == list(range(1000))
+    await shelf.stop()
+
+
+@pytest.mark.parametrize("end", ["stop", "commit"])
+async def test_no_dead_letter_is_left_behind(shelf: Shelf, end: str) -> None:
+    shelf.declare("dead")
+    shelf.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    shelf.publish(message(number) for number in range(1000))
+    reject_all(shelf, shelf.consume())
+    if end == "commit":
+        shelf.service.write_all()
+        assert len(shelf.queue("dead")) == 1000
+    await shelf.restart()
+    assert len(shelf.queue("q")) == 0
+    assert [number for number, _ in shelf.rest("dead")] == list(range(1000))
+    await shelf.stop()
+
+
+async def test_what_died_is_forgotten_with_its_virtual_host(shelf: Shelf) -> None:
+    shelf.declare("dead")
+    shelf.declare("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    shelf.publish(message(number) for number in range(1000))
+    receiver = shelf.consume()
+    reject_all(shelf, receiver)
+    del shelf.service.definitions.vhosts["/"]
+    assert shelf.service.dead_letters.finish()
+    assert not shelf.service.dead_letters.finish()
     await shelf.stop()

@@ -194,8 +194,8 @@ class Queue:
         consumers = self.consumers
         if not consumers.all:
             return False
-        if self.expires:
-            self.expire(now_ms)
+        if self.expires and self.expire(now_ms, most):
+            return True
         active = consumers.active
         while most > 0:
             count = self._deal(now_ms) if active is None else self._serve(active, now_ms)
@@ -363,8 +363,8 @@ class Queue:
 
     # -- time ------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int) -> None:
-        """Take out what has expired at the head of the queue.
+    def expire(self, now_ms: int, most: int = maxsize) -> bool:
+        """Take out what has expired at the head of the queue; true when there is more, but so many dead already.
 
         What has expired behind a message of a higher priority that has not stays, as it does in RabbitMQ.
         """
@@ -373,9 +373,12 @@ class Queue:
         for lane in self.lanes:
             while (head := lane.head()) is not None:
                 if head.expires_ms is None or head.expires_ms >= now_ms:
-                    return
+                    return False
+                if len(self.dead) >= most:
+                    return True
                 lane.pop()
                 self.dead.append(Dead(head, Reason.EXPIRED))
+        return False
 
     def next_expiry(self) -> int | None:
         """Return when the message at the head expires, if it does."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
+from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 from headwater.broker.queues.queue import Dead, Queue, Reason
@@ -29,6 +30,8 @@ __all__ = ["DeadLetters"]
 logger = logging.getLogger(__name__)
 
 _MAX_COUNT = 2**63 - 1
+_SLICE = 256
+"""How many of the dead are buried before the other connections have their turn."""
 _REPORTED = 1000
 """How many cycles are remembered as reported."""
 
@@ -40,6 +43,7 @@ class DeadLetters:
         self._service = service
         self._waiting: dict[Queue, None] = {}
         self._burying = False
+        self._planned = False
         self._late: list[Message] = []
         """What is settled when all that was published in this turn is on disk,"""
         self._syncing: list[tuple[list[Message], list[PartitionLog]]] = []
@@ -52,22 +56,44 @@ class DeadLetters:
         A letter may push others out of where it goes: those are buried in turn, one queue after the other.
         """
         self._waiting[queue] = None
-        if self._burying:
-            return
+        if not self._burying:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Bury a slice; the next one has to wait until the other connections had their turn."""
+        self._bury_some(_SLICE)
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._service.node.loop.call_soon(self._go_on_as_planned)
+
+    def _go_on_as_planned(self) -> None:
+        self._planned = False
+        self._go_on()
+        self._service.end_soon()
+
+    def finish(self) -> bool:
+        """Bury all that is left, here and now; true if there was anything."""
+        found = bool(self._waiting)
+        self._bury_some(maxsize)
+        return found
+
+    def _bury_some(self, most: int) -> None:
         self._burying = True
         try:
-            while self._waiting:
-                self._bury(self._waiting.popitem()[0])
+            while self._waiting and most > 0:
+                queue, _ = self._waiting.popitem()
+                most -= self._bury(queue, most)
         finally:
             self._burying = False
 
-    def _bury(self, queue: Queue) -> None:
-        dead, queue.dead = queue.dead, []
+    def _bury(self, queue: Queue, most: int) -> int:
+        dead, queue.dead = queue.dead[:most], queue.dead[most:]
+        if queue.dead:
+            self._waiting[queue] = None
         definition = queue.definition
         exchange = queue.settings.dead_letter_exchange
-        known = (
-            exchange is not None and exchange in self._service.definitions.vhosts[definition.vhost].exchanges
-        )
+        vhost = self._service.definitions.vhosts.get(definition.vhost)
+        known = exchange is not None and vhost is not None and exchange in vhost.exchanges
         for entry in dead:
             if exchange is not None and known:
                 try:
@@ -81,6 +107,7 @@ class DeadLetters:
                 self._late.append(message)
             else:
                 message.lane.settle(message)
+        return len(dead)
 
     # -- settling --------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ _SYNC_SECONDS = 0.05
 _AGAIN_SECONDS = 1.0
 _SWEEP_SECONDS = 0.1
 _MOST = 4096
-"""How many messages of a queue go out before the other connections have their turn."""
+"""How many messages of a queue go out or expire before the other connections have their turn."""
 
 
 class QueueService:
@@ -108,7 +108,10 @@ class QueueService:
 
     def close(self) -> None:
         """Write what was settled, and close the logs."""
-        self._end_turn_of(self.node.clock.wall_ms())
+        now_ms = self.node.clock.wall_ms()
+        self._end_turn_of(now_ms)
+        if self.dead_letters.finish():
+            self._end_turn_of(now_ms)
         self.dead_letters.close()
         self.delayed.close()
         self.bridge.close()
@@ -389,6 +392,8 @@ class QueueService:
     def write_all(self) -> None:
         """Write all that was settled and published; the next sync makes it durable."""
         self.end_turn()
+        if self.dead_letters.finish():
+            self.end_turn()
         self.begin_turn()
         self.storage.positions.flush()
         self.node.commit.add(self.storage.positions.log)
@@ -404,8 +409,9 @@ class QueueService:
 
     def _sweep(self) -> None:
         now_ms = self.now_ms()
+        more = False
         for queue in list(self._timed):
-            queue.expire(now_ms)
+            more = queue.expire(now_ms, _MOST) or more
             if queue.dead:
                 self.dead_letters.bury(queue)
             if self._has_expired(queue, now_ms):
@@ -415,7 +421,9 @@ class QueueService:
         if self.dirty or self.storage.touched:
             self.end_turn()
         self._sweeping = bool(self._timed)
-        if self._sweeping:
+        if more:
+            self.node.loop.call_soon(self._sweep)
+        elif self._sweeping:
             self.node.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _has_expired(self, queue: Queue, now_ms: int) -> bool:
