@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.options import Address, Assignment, format_address
+from headwater.cli.options import Address, Assignment, Beginning, format_address
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,14 @@ def test_assignment(text: str, assignment: tuple[str, str]) -> None:
 def test_not_an_assignment(text: str) -> None:
     with pytest.raises(click.BadParameter, match="NAME=VALUE"):
         Assignment().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["earliest", "latest", "2026-01-31T10:00:00Z", "2026-01-31"])
+def test_beginning(text: str) -> None:
+    assert Beginning().convert(text, None, None) == text
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "-10m", "2026-01-31T25:00"])
+def test_not_a_beginning(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not earliest, latest, or a time"):
+        Beginning().convert(text, None, None)

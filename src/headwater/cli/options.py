@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -57,6 +58,24 @@ class Assignment(click.ParamType[tuple[str, str]]):
         if not equals or not name.strip():
             self.fail(f"{value!r} is not NAME=VALUE, like retention.ms=60000.", param, ctx)
         return name.strip(), text
+
+
+class Beginning(click.ParamType[str]):
+    """Where a topic is read from at first: `earliest`, `latest`, or a time in ISO 8601."""
+
+    name = "earliest|latest|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it is, or end with status 2."""
+        text = str(value)
+        if text not in ("earliest", "latest"):
+            try:
+                datetime.fromisoformat(text)
+            except ValueError:
+                self.fail(
+                    f"{text!r} is not earliest, latest, or a time like 2026-01-31T10:00:00Z.", param, ctx
+                )
+        return text
 
 
 def format_address(address: tuple[str, int]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.options import Assignment
+from headwater.cli.options import Assignment, Beginning
 from headwater.cli.shared_options import (
     app_argument,
     broker_url_option,
@@ -28,6 +28,7 @@ from headwater.cli.shared_options import (
 @click.option(
     "--from",
     "start",
+    type=Beginning(),
     metavar="earliest|latest|TIME",
     help="Where a query without a checkpoint begins to read; TIME is like 2026-01-31T10:00:00Z."
     "  [default: earliest]",
