@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -59,6 +60,28 @@ def test_health_names_the_pipeline_that_failed(server: Served, store: ViewStore)
         "status": "degraded",
         "reasons": ["the pipeline shop.revenue is failed: no such column"],
     }
+
+
+def test_a_pipeline_whose_driver_was_killed_does_not_run(server: Served, store: ViewStore) -> None:
+    now = time.time_ns() // 1_000_000
+    store.put_status("shop.revenue", json.dumps(STATUS | {"at": now}))
+    assert samples(server)["headwater_pipeline_up", "shop.revenue"] == 1
+    store.put_status("shop.revenue", json.dumps(STATUS | {"at": now - 3_600_000}))
+    assert samples(server)["headwater_pipeline_up", "shop.revenue"] == 0
+    health = server.get("/health")
+    assert health["status"] == "degraded"
+    assert re.fullmatch(
+        r"the pipeline shop.revenue is failed: nothing was heard of it for 3,6\d\d s: its driver is gone",
+        health["reasons"][0],
+    )
+
+
+def test_a_pipeline_that_its_driver_has_no_more_is_no_failure(server: Served, store: ViewStore) -> None:
+    now = time.time_ns() // 1_000_000
+    store.put_status("shop.old", json.dumps(STATUS | {"name": "shop.old", "at": now - 3_600_000}))
+    store.put_status("shop.revenue", json.dumps(STATUS | {"at": now}))
+    assert samples(server)["headwater_pipeline_up", "shop.old"] == 0
+    assert server.get("/health")["status"] == "ok"
 
 
 def test_every_metric_is_described() -> None:
