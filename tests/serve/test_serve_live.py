@@ -218,6 +218,7 @@ def test_ranges_sets_fields_and_ordered_pages(server: Served, store: ViewStore) 
         ("a%5Blt%5D=1&a%5Blt%5D=2", "a[lt] is given more than once"),
         ("&".join(f"c{n}=1" for n in range(30)), "at most 20 conditions"),
         ("a%22%5Blt%5D=1", "is no name of a column"),
+        ("revenue%5Bge%5D=1", "revenue[ge] is no condition: there are [lt], [lte], [gt], [gte], [in]"),
     ],
 )
 def test_queries_that_do_not_fit(server: Served, query: str, text: str) -> None:

@@ -174,6 +174,7 @@ def test_a_view_as_it_was_and_what_a_row_was(tmp_path: Path) -> None:
         for path, status, says in (
             ("/views/sales?at=noon", 400, "is no time: write one like"),
             ("/views/sales?at=2023-11-14T22:13:21", 400, "has no time zone"),
+            ("/views/sales?at=2023-11-14", 400, "write it like 2023-11-14T00:00:00Z"),
             ("/views/sales?at=2023-11-14T22:00:00Z", 410, "begins at 2023-11-14T22:13:20.000Z"),
             ("/views/sales/XX?at=2023-11-14T22:13:21Z", 404, "has no row with the key XX"),
         ):

@@ -31,7 +31,8 @@ MAX_CONDITIONS = 20
 MAX_VALUES = 1000
 _PAGE = ("limit", "after", "order", "token", "at", "cursor", "fields", "wait", "timeout")
 _FEED = ("since", "wait", "limit", "slow", "fields")
-_CONDITION = re.compile(r"(.+)\[(lt|lte|gt|gte|in)\]", re.DOTALL)
+_CONDITION = re.compile(r"(.+)\[([a-z]+)\]", re.DOTALL)
+_COMPARES = ("lt", "lte", "gt", "gte", "in")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,9 @@ def _behind(store: ViewStore, view: str, query: Query, given: QueryParams) -> Qu
 
 
 def _condition(column: str, compare: str, text: str) -> Condition:
+    if compare not in _COMPARES:
+        known = ", ".join(f"[{each}]" for each in _COMPARES)
+        raise HttpError(400, f"{column}[{compare}] is no condition: there are {known}")
     if compare != "in":
         return Condition(column, compare, (text,))
     values = [each.replace("\\,", ",") for each in re.split(r"(?<!\\),", text)]
@@ -155,7 +159,7 @@ def _moment(given: QueryParams) -> int | None:
     except ValueError:
         raise HttpError(400, f"at={text} is no time: write one like 2026-01-31T14:00:00Z") from None
     if moment.tzinfo is None:
-        raise HttpError(400, f"at={text} has no time zone: write it like {text}Z, which is UTC")
+        raise HttpError(400, f"at={text} has no time zone: write it like {moment.isoformat()}Z, which is UTC")
     try:
         return int(moment.timestamp() * 1000)
     except (OverflowError, ValueError):
