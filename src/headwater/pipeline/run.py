@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -29,7 +30,7 @@ from headwater.pipeline.handover import Rebuilds, alone, finish
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.pipeline.runner import Runner, Running
-from headwater.pipeline.session import SessionOptions, cores, session
+from headwater.pipeline.session import GONE, SessionOptions, cores, is_gone, session
 from headwater.views import ALERT, open_store
 
 __all__ = ["RunOptions", "let_workers_import_from", "run_app"]
@@ -111,6 +112,12 @@ def _run(spark: SparkSession, app: App, broker: KafkaUrl, options: RunOptions) -
         _on_signal(runner.stop)
         try:
             return _drive(runner, app, options)
+        except (Py4JError, OSError):
+            if is_gone(spark):
+                if runner.is_stopping:  # whoever told us to end has told Spark as well, as systemd does
+                    return 1 if options.once else 0
+                runner.give_up(GONE)
+            raise
         finally:
             runner.close()
             ends.close()

@@ -129,6 +129,16 @@ class Runner:
         """Ask for the end; a signal handler may."""
         self._stopping.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the end was asked for."""
+        return self._stopping.is_set()
+
+    def give_up(self, reason: str) -> None:
+        """Let every query have failed, for the same reason."""
+        for running in self._queries:
+            running.error = reason
+
     def start(self) -> None:
         """Start every query, or raise `AppError` for one that Spark will not plan."""
         self._start_all(self._queries)
@@ -300,9 +310,9 @@ def _drained(query: StreamingQuery) -> None:
 
 def _stop(query: StreamingQuery, deadline: float) -> None:
     """Stop a query once no batch runs, or at the deadline: a batch that is cut short runs again."""
-    while query.isActive and _is_in_batch(query) and time.monotonic() < deadline:
-        time.sleep(0.02)
     with suppress(Exception):
+        while query.isActive and _is_in_batch(query) and time.monotonic() < deadline:
+            time.sleep(0.02)
         query.stop()
 
 

@@ -13,21 +13,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark import accumulators
 from pyspark.sql import SparkSession
 
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.stderr import jvm_stderr, muted
 
-__all__ = ["SessionOptions", "SparkError", "cores", "open_session", "session", "settings"]
+__all__ = ["GONE", "SessionOptions", "SparkError", "cores", "is_gone", "open_session", "session", "settings"]
 
+GONE = (
+    "Spark's Java process is gone: something has killed it, as the kernel does where memory runs out;"
+    " start again, and everything goes on where it was"
+)
 OLDEST_JAVA = 17
+_ENDS_SECONDS = 5.0
 _GIGABYTE = 2**30
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PYTHON = Path(__file__).with_name("python.sh")
@@ -65,6 +72,10 @@ def open_session(options: SessionOptions) -> SparkSession:
         builder = builder.config(name, value)
     # py4j tells of each connection that it closes, and of what a sink raises, which its query tells as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # It also logs, to nobody's logger, and PySpark prints, when the JVM is gone: `is_gone` finds out.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    accumulators.AccumulatorTCPServer.handle_error = _say_nothing  # type: ignore[assignment, method-assign]
+    accumulators.AccumulatorUnixServer.handle_error = _say_nothing  # type: ignore[assignment, method-assign]
     # Every error that Spark raises once more, as JSON, with the stacks of both languages.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
@@ -75,6 +86,25 @@ def open_session(options: SessionOptions) -> SparkSession:
     if is_local(options.master):
         _leave_out_checksum_files(spark)
     return spark
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def _say_nothing(*_: object) -> None:
+    pass
+
+
+def is_gone(spark: SparkSession) -> bool:
+    """Tell whether an error that a call of Spark's raised is due to the end of its JVM."""
+    java: Any = spark
+    try:
+        # Its connections are closed a moment before it has ended.
+        java.sparkContext._gateway.proc.wait(_ENDS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _leave_out_checksum_files(spark: SparkSession) -> None:
@@ -92,8 +122,13 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
     spark = open_session(options)
     try:
         yield spark
+    except (Py4JError, OSError) as error:
+        if is_gone(spark):
+            raise SparkError(GONE) from error
+        raise
     finally:
-        with muted():
+        # A JVM that is gone, or that a signal has left with half a question, cannot be stopped; it ends with us.
+        with muted(), suppress(Exception):
             spark.stop()  # and its JVM with it
         shutil.rmtree(options.scratch, ignore_errors=True)
 
