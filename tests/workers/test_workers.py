@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
@@ -171,3 +177,28 @@ def test_figures_and_health_over_http() -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_second_signal_does_not_wait_for_a_broker_that_does_not_answer(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as shop:
+        shop.execute("CREATE TABLE users (id INTEGER PRIMARY KEY)")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = f"kafka://127.0.0.1:{silent.getsockname()[1]}"
+        command = [
+            sys.executable,
+            "-m",
+            "headwater.cli",
+            "capture",
+            "run",
+            f"sqlite:///{tmp_path}/shop.db#users",
+        ]
+        process = subprocess.Popen([*command, f"--broker={broker}"], stderr=subprocess.DEVNULL)
+        try:
+            connection, _ = silent.accept()
+            with connection:
+                while process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                    time.sleep(0.1)
+        finally:
+            process.kill()
+    assert process.wait() == -signal.SIGINT

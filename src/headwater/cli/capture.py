@@ -61,7 +61,7 @@ def run_command(
 
     Give the tables of one database, as in sqlite:///shop.db#users, or an application, whose tables with a source
     are followed. A first start begins with a snapshot; each further one goes on where it was. Prints one line that
-    starts with "ready" once the changes are followed.
+    starts with "ready" once the changes are followed, or wait for what does not answer.
     """
     from headwater.capture.metrics import exposition
     from headwater.capture.running import running_captures

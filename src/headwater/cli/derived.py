@@ -36,7 +36,7 @@ def run_command(app: Path, broker: str, data: Path, once: bool, metrics: tuple[s
     Warehouses that Spark writes are kept in step by `headwater run`.
 
     Each goes on where it was, with every change exactly once. Prints one line that starts with "ready" once all
-    are as far as their topics.
+    are as far as their topics, or wait for what does not answer.
     """
     from headwater.core.errors import HeadwaterError
     from headwater.core.urls import KafkaUrl

@@ -43,8 +43,14 @@ def work(
     from headwater.core.errors import HeadwaterError
     from headwater.workers.metrics import serve_metrics
 
+    def end(*_: object) -> None:
+        # A worker that waits for an answer does not hear of it: a second signal ends the process where it stands.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        group.stop()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: group.stop())
+        signal.signal(number, end)
     server = None
     if metrics is not None:
         try:
