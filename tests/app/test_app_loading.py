@@ -41,6 +41,12 @@ def test_no_app(write: Write) -> None:
     assert refusal(write("x = 1\n")) == 'shop.py: the file makes no App; begin it with app = App("NAME")'
 
 
+def test_without_pyspark(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    path = write("import pyspark\n" + APP)
+    assert refusal(path) == "shop.py:1: pyspark is not installed; pip install 'headwater[spark]'"
+
+
 def test_two_apps(write: Write) -> None:
     path = write(APP + 'other = App("other")\n')
     assert refusal(path) == (

@@ -62,6 +62,8 @@ def _failure(file: str, error: BaseException) -> AppError:
     for frame in frames:
         if frame.lineno and Path(frame.filename).resolve().parent == directory:
             where = Location(frame.filename, frame.lineno)
+    if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+        return AppError(where, "pyspark is not installed", "pip install 'headwater[spark]'")
     said = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     problem = f"the file fails when it is run: {said}"
     return AppError(where, problem, f"correct it, until `python {file}` runs without an error")
