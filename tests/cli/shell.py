@@ -75,7 +75,7 @@ class Shell:
             env=self.environment,
         )
 
-    def terminal(self, *words: str, status: int = 0) -> str:
+    def terminal(self, *words: str, status: int = 0, encoding: str = "utf-8") -> str:
         """Run a command on a terminal, and return what it shows, without colours."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
@@ -94,7 +94,7 @@ class Shell:
                     break
                 shown += chunk
         assert process.wait(30) == status, shown
-        return _ANSI.sub("", shown.decode())
+        return _ANSI.sub("", shown.decode(encoding))
 
 
 class InProcess(Shell):

@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -15,6 +16,8 @@ import headwater
 from headwater.cli import main
 from headwater.cli.errors import OneLineErrors
 from headwater.core.errors import HeadwaterError
+
+from .shell import Shell
 
 
 def test_help_lists_every_command() -> None:
@@ -85,6 +88,22 @@ def test_runs_as_a_module() -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith(
         "headwater, "
     )
+
+
+@pytest.mark.parametrize(("where", "shown"), [("run", "größe €"), ("terminal", r"größe \u20ac")])
+def test_output_where_the_locale_is_not_utf_8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, shown: str
+) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text(
+        'from headwater import App\napp = App("shop")\napp.topic("orders", "`größe €` string", key="größe €")'
+    )
+    monkeypatch.setenv("PYTHONIOENCODING", "iso-8859-1")
+    shell = Shell("127.0.0.1:9092")
+    if where == "run":
+        assert shown in shell.run("check", str(app)).stdout
+    else:
+        assert shown in shell.terminal("check", str(app), encoding="iso-8859-1")
 
 
 def _group_with(callback: Callable[[], object]) -> click.Group:

@@ -6,6 +6,9 @@ and shell completion load every module here, and have to feel instant.
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 
 from headwater import __version__
@@ -44,6 +47,12 @@ __all__ = ["main"]
 @click.version_option(__version__, prog_name="headwater")
 def main() -> None:
     """Stream processing for Python teams: a durable log, and everything derived from it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Records hold characters that a terminal may lack; what reads JSON from a pipe takes it as UTF-8.
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8")
 
 
 main.add_command(alerts_command)
