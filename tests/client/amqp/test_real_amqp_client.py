@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +24,7 @@ from headwater.client.amqp import (
     Refused,
     Unroutable,
 )
+from headwater.client.amqp.transport import Transport
 from headwater.client.errors import AuthenticationFailed, ClientError, Unreachable
 from headwater.core.urls import AmqpUrl
 from headwater.record.amqp.properties import Properties
@@ -214,3 +219,28 @@ def test_tls_with_a_password(openssl: str, tmp_path_factory: pytest.TempPathFact
             Connection(AmqpUrl(broker.host, broker.amqp_port, USER, PASSWORD, tls=True))
         with pytest.raises(Unreachable, match="amqps://"):
             Connection(AmqpUrl(broker.host, broker.amqp_port, USER, PASSWORD))
+
+
+def test_what_tls_says_for_itself_is_no_answer(
+    openssl: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(openssl, tmp_path_factory.mktemp("authority"), "authority")
+    certificate = authority.issue("broker")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.cert, certificate.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer_late() -> None:
+            # The tickets that TLS 1.3 sends behind the handshake come first, and alone.
+            with context.wrap_socket(listening.accept()[0], server_side=True) as accepted:
+                time.sleep(0.3)
+                accepted.sendall(b"AMQP")
+                accepted.recv(1)
+
+        server = threading.Thread(target=answer_late)
+        server.start()
+        port = listening.getsockname()[1]
+        transport = Transport(AmqpUrl("127.0.0.1", port, USER, PASSWORD, tls=True, ca=str(authority.cert)))
+        assert transport.receive(30) == b"AMQP"
+        transport.close()
+        server.join()

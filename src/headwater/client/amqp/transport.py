@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import time
 from collections import deque
 
 from headwater.client.errors import Unreachable
@@ -64,15 +65,18 @@ class Transport:
 
     def receive(self, seconds: float | None) -> bytes | None:
         """Return what has arrived, or None where nothing has after that time; None waits for ever."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         self._take()
-        if not self._arrived and self._broken is None:
-            self._wait(select.POLLIN, seconds)
+        # What can be read may be TLS's own, or a part of a record: nothing has arrived with it.
+        while not self._arrived and self._broken is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            self._wait(select.POLLIN, left)
             self._take()
         if self._arrived:
             return self._arrived.popleft()
-        if self._broken is not None:
-            raise Unreachable(f"{self._where} closed the connection: {self._broken}")
-        return None
+        raise Unreachable(f"{self._where} closed the connection: {self._broken}")
 
     def close(self) -> None:
         """Hang up."""
