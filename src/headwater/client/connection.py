@@ -7,7 +7,6 @@ order of the requests; whoever sends ahead receives in that order.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from headwater.client.errors import AuthenticationFailed, BadAnswer, Unreachable
 from headwater.client.messages import decode_response, encode_request
 from headwater.client.sasl import exchange
+from headwater.client.tls import tls_context
 from headwater.core.urls import KafkaUrl
 from headwater.wire.kafka.versions import Api
 
@@ -37,11 +37,12 @@ class Connection:
         self._correlation = 0
         self._awaited: deque[int] = deque()
         self._size = bytearray(4)
+        tls = tls_context(url.ca, url.cert, url.key) if url.tls else None
         try:
             self._socket = socket.create_connection((host, port), timeout=CONNECT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if url.tls:
-                self._socket = _context(url).wrap_socket(self._socket, server_hostname=host)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise Unreachable(f"no broker answers at {self.where}: {error}") from error
         self._socket.settimeout(ANSWER_SECONDS)
@@ -124,10 +125,3 @@ class Connection:
                 message = steps.send(answer.auth_bytes)
             except StopIteration:
                 return
-
-
-def _context(url: KafkaUrl) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=url.ca)
-    if url.cert is not None:
-        context.load_cert_chain(url.cert, url.key)
-    return context

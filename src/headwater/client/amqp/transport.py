@@ -13,6 +13,7 @@ import time
 from collections import deque
 
 from headwater.client.errors import Unreachable
+from headwater.client.tls import tls_context
 from headwater.core.urls import AmqpUrl
 
 __all__ = ["Transport"]
@@ -30,6 +31,7 @@ class Transport:
         self._where = url.address
         self._arrived: deque[bytes] = deque()
         self._broken: str | None = None
+        tls = tls_context(url.ca, url.cert, url.key) if url.tls else None
         try:
             connected = socket.create_connection((url.host, url.port), timeout=CONNECT_SECONDS)
             try:
@@ -37,7 +39,7 @@ class Transport:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 for option, value in _KEEPALIVE.items():
                     connected.setsockopt(socket.IPPROTO_TCP, option, value)
-                self._socket = _encrypted(connected, url) if url.tls else connected
+                self._socket = tls.wrap_socket(connected, server_hostname=url.host) if tls else connected
             except BaseException:
                 connected.close()
                 raise
@@ -103,10 +105,3 @@ class Transport:
             self._arrived.append(data)
         else:
             self._broken = "it stopped, or this is no AMQP listener, or one that wants amqps://"
-
-
-def _encrypted(connected: socket.socket, url: AmqpUrl) -> ssl.SSLSocket:
-    context = ssl.create_default_context(cafile=url.ca)
-    if url.cert is not None:
-        context.load_cert_chain(url.cert, url.key)
-    return context.wrap_socket(connected, server_hostname=url.host)
