@@ -44,6 +44,8 @@ def _running(status: Mapping[str, Any], now: int) -> str:
         return held
     if status["error"]:
         return f"runs again after a failure: {_reason(status)}"
+    if lag and not status["rows_per_second"]:
+        return f"is about to read {lag:,} records, or in its batch with them, after {status['input_rows']:,} so far"
     if not status["rows_per_second"]:
         return f"is idle: it has read all {status['input_rows']:,} records so far{_since(status)}"
     return (

@@ -39,6 +39,10 @@ HELD = {"topic": "orders", "partition": 1, "high": "2026-01-01T00:00:01.000Z", "
         ),
         (
             {"rows_per_second": 0.0},
+            "q is about to read 5 records, or in its batch with them, after 40,000 so far.",
+        ),
+        (
+            {"rows_per_second": 0.0, "lag": {"orders": {"0": 0, "1": 0}}},
             "q is idle: it has read all 40,000 records so far, and its watermark is 2026-01-01T00:00:00.000Z.",
         ),
         ({"epoch": None, "lag": {"orders": {"0": 0}}}, "q waits for its first records."),
