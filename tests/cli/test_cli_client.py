@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import socket
+import threading
 from pathlib import Path
 
 import click
@@ -83,6 +85,29 @@ def test_a_broker_that_is_not_there_is_one_line(words: list[str]) -> None:
     assert result.stderr.startswith(f"Error: no broker answers at 127.0.0.1:{port}: ")
     assert result.stderr.endswith("Connection refused\n")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_broker_that_hangs_up_may_want_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging_up:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    connection, _ = hanging_up.accept()
+                except OSError:
+                    return
+                connection.recv(1)
+                connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        address = f"127.0.0.1:{hanging_up.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["topics", "list", f"--broker=kafka://{address}"])
+        hanging_up.shutdown(socket.SHUT_RDWR)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: no broker answers at {address}: the connection is closed: it stopped, or wants another"
+        " security.protocol (--command-config)\n",
+    )
 
 
 def test_a_property_that_does_not_exist_is_one_line() -> None:

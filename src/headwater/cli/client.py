@@ -160,7 +160,11 @@ class Connection:
     def _note(self, error: KafkaError) -> None:
         from confluent_kafka import KafkaError
 
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._last_error:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            # Of a connection that is closed without a word it tells no more.
+            self._last_error = self._last_error or (
+                "the connection is closed: it stopped, or wants another security.protocol (--command-config)"
+            )
             return
         text = error.str()
         # What librdkafka adds about itself in parentheses or after a dash helps nobody.
