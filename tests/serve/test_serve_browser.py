@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from headwater.serve.access import Access, add_holder
-from headwater.views import Change, ViewStore
+from headwater.views import Change, ViewDefinition, ViewStore
 
 from .serve_helpers import Served, served
 
@@ -81,6 +81,16 @@ def test_a_live_query_goes_on_through_cuts(server: Served, store: ViewStore, pag
     # It went on where it was: the rows did not come again.
     assert page.evaluate("[ready, states.filter((s) => s === 'open').length]") == [1, 2]
     page.evaluate("view.close()")
+
+
+def test_rows_of_alerts_are_no_rows_of_views(server: Served, store: ViewStore, page: Page) -> None:
+    store.define(ViewDefinition("!fraud", ("id",)))
+    store.commit("q", 1, "!fraud", [Change("1", "{}"), Change("2", "{}")])
+    page.goto(server.url)
+    until(
+        page,
+        "[...document.querySelectorAll('.tile')].some((tile) => tile.innerText === '4\\nrows in 1 view')",
+    )
 
 
 def test_a_view_is_followed_to_a_server_that_was_started_anew(store: ViewStore, page: Page) -> None:

@@ -19,12 +19,14 @@ export function showSummary({ topics, pipelines, views, alerts }) {
   const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
   const running = pipelines.filter((each) => each.state === "running").length;
   const dead = sum(alerts, (each) => each.dead);
+  const tables = views.filter((each) => !each.name.startsWith("!"));  // the others are rows of alerts
+  const many = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
   const tiles = [
     [rate(sum(topics, (each) => each.history.at(-1) ?? 0)), "records a second in"],
-    [count(sum(topics, (each) => each.end)), `records in ${topics.length} topics`],
+    [count(sum(topics, (each) => each.end)), `records in ${many(topics.length, "topic")}`],
     [`${running}/${pipelines.length}`, "pipelines running"],
     [count(sum(pipelines, (each) => each.lag)), "records still to read"],
-    [count(sum(views, (each) => each.count)), `rows in ${views.filter((each) => !each.name.startsWith("!")).length} views`],
+    [count(sum(tables, (each) => each.count)), `rows in ${many(tables.length, "view")}`],
     [count(sum(alerts, (each) => each.waiting)), dead ? `alerts waiting, ${count(dead)} given up` : "alerts waiting"],
   ];
   byId("summary").replaceChildren(...tiles.map(([value, text]) =>
