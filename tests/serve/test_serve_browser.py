@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from headwater.serve.access import Access, add_holder
-from headwater.views import Change, ViewDefinition, ViewStore
+from headwater.views import Change, ViewDefinition, ViewError, ViewStore
 
 from .serve_helpers import Served, served
 
@@ -91,6 +91,23 @@ def test_rows_of_alerts_are_no_rows_of_views(server: Served, store: ViewStore, p
         page,
         "[...document.querySelectorAll('.tile')].some((tile) => tile.innerText === '4\\nrows in 1 view')",
     )
+
+
+def test_the_page_tells_why_nothing_is_heard_and_goes_on(
+    server: Served, store: ViewStore, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_away() -> None:
+        raise ViewError("the store is away")
+
+    page.goto(server.url)
+    until(page, "document.getElementById('health').innerText === 'all is well'")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "statuses", is_away)
+        patch.setattr(store, "tokens", is_away)
+        until(page, "document.getElementById('reasons').innerText === 'the store is away'")
+        page.reload()
+        until(page, "document.getElementById('reasons').innerText === 'the store is away'")
+    until(page, "document.getElementById('health').innerText === 'all is well'")
 
 
 def test_a_view_is_followed_to_a_server_that_was_started_anew(store: ViewStore, page: Page) -> None:

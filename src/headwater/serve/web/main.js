@@ -48,6 +48,7 @@ function draw() {
 }
 
 function follow() {
+  heard = Date.now();
   const stream = new EventSource("/live");
   const on = (name, handle) => stream.addEventListener(name, (event) => { heard = Date.now(); handle(JSON.parse(event.data)); });
   on("state", (data) => { state = data; show(); draw(); });
@@ -76,8 +77,18 @@ else follow();
 setInterval(() => {
   const away = heard ? Math.round((Date.now() - heard) / 1000) : 0;
   document.getElementById("updated").textContent = away > 3 ? `last heard ${away} s ago` : "";
-  if (away > 3) showHealth({ status: "disconnected", reasons: ["The server does not answer; trying again."] });
+  if (away > 3) explain();
 }, 1000);
+
+// Say why nothing is heard: a server whose store is away answers, and tells of it.
+async function explain() {
+  let health = { status: "disconnected", reasons: ["The server does not answer; trying again."] };
+  try {
+    const told = await (await fetch("/health")).json();
+    if (told.reasons?.length) health = told;
+  } catch { /* it does not answer */ }
+  if (Date.now() - heard > 3000) showHealth(health);
+}
 
 addEventListener("resize", () => { for (const each of views.values()) each.changed = true; draw(); });
 
