@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headwater.views import ViewStore
+from headwater.views import ViewError, ViewStore
 
-from .serve_helpers import Served
+from .serve_helpers import Served, served
 
 STATUS = {
     "name": "shop.revenue", "kind": "view", "state": "running", "rows_per_second": 12.5, "batch_ms": 250,
@@ -82,6 +84,25 @@ def test_a_pipeline_that_its_driver_has_no_more_is_no_failure(server: Served, st
     store.put_status("shop.revenue", json.dumps(STATUS | {"at": now}))
     assert samples(server)["headwater_pipeline_up", "shop.old"] == 0
     assert server.get("/health")["status"] == "ok"
+
+
+def test_a_store_that_is_away_is_logged_once(
+    store: ViewStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = threading.Semaphore(0)
+
+    def expire() -> None:
+        tries.release()
+        raise ViewError("the store is away")
+
+    monkeypatch.setattr("headwater.serve.site._EXPIRE_SECONDS", 0.001)
+    monkeypatch.setattr(store, "expire", expire)
+    with served(store):
+        for _ in range(5):
+            assert tries.acquire(timeout=20)
+    assert [record.getMessage() for record in caplog.records if "run out" in record.getMessage()] == [
+        "rows whose time has run out are still there: the store is away"
+    ]
 
 
 def test_every_metric_is_described() -> None:

@@ -132,12 +132,16 @@ class Site:
 
     async def _expire(self) -> None:
         """Let rows go whose time has run out, also while nothing is committed."""
+        told = ""
         while True:
             await asyncio.sleep(_EXPIRE_SECONDS)
             try:
                 await asyncio.to_thread(self.store.expire)
+                told = ""
             except HeadwaterError as error:
-                logger.warning("rows whose time has run out are still there: %s", error)
+                if str(error) != told:  # once, not each second for as long as the store is away
+                    told = str(error)
+                    logger.warning("rows whose time has run out are still there: %s", told)
 
 
 class _Counting:
