@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.app import Alert, App, Sink, Stream, Table, Topic, View, Warehouse, load
 from headwater.capture.captures import resolve_tables
 from headwater.client import Cluster
+from headwater.client.errors import Unreachable
 from headwater.client.topic_settings import DEAD_LETTERS
 from headwater.core.errors import HeadwaterError
 from headwater.core.urls import KafkaUrl
@@ -274,6 +275,10 @@ def _make_topics(app: App, broker: KafkaUrl) -> None:
                 wanted[app.late_topic(definition.name)] = partitions, {}
     cluster = Cluster(broker, f"headwater-run-{app.name}")
     try:
+        try:
+            cluster.connection()
+        except Unreachable as error:
+            _log.warning("%s; trying again for %.0f s", error, cluster.deadline_seconds)
         for name, (partitions, settings) in wanted.items():
             cluster.ensure_topic(name, partitions, settings)
     finally:

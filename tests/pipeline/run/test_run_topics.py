@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from headwater.app import App
 from headwater.capture.captures import captures_of_app
+from headwater.client import Cluster
+from headwater.client.errors import Unreachable
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.run import _make_topics
-from headwater.testing.process import BrokerProcess
+from headwater.testing.process import BrokerProcess, free_port
 
 pytestmark = pytest.mark.real
 
@@ -52,6 +55,18 @@ def test_topics_are_made_as_they_are_declared(tmp_path: Path) -> None:
         found = settings(broker, "copies", "latest", "users", "shop.dead")
     policies = {name: each["cleanup.policy"] for name, each in found.items()}
     assert policies == {"copies": "delete", "latest": "compact", "users": "compact", "shop.dead": "compact"}
+
+
+def test_a_broker_that_is_not_there_is_told_of_before_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headwater.pipeline.run.Cluster", partial(Cluster, deadline_seconds=1))
+    port = free_port()
+    with pytest.raises(Unreachable):
+        _make_topics(App("shop"), KafkaUrl.parse(f"kafka://127.0.0.1:{port}"))
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"no broker answers at 127.0.0.1:{port}: ")
+    assert told.endswith("; trying again for 1 s")
 
 
 def test_a_captured_table_has_the_same_topic_whoever_makes_it(tmp_path: Path) -> None:
