@@ -29,7 +29,10 @@ def doctor_command(app: Path, data: Path, views: str | None) -> None:
     with open_store(url) as store:
         statuses = store.statuses()
     now = time.time_ns() // 1_000_000
-    for function in (*application.ordered(), *application.spark_warehouses()):
+    functions = [*application.ordered(), *application.spark_warehouses()]
+    if not functions:
+        click.echo(f"{application.name} has no queries: it declares no stream, view, alert or sink.")
+    for function in functions:
         name = f"{application.name}.{function.name}"
         status = statuses.get(name)
         click.echo(diagnose(name, json.loads(status) if status else None, now))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import doctest
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from headwater.cli import main
 from headwater.pipeline import doctor as module
 from headwater.pipeline.doctor import diagnose
 
@@ -80,3 +83,13 @@ def test_sentence(changes: dict[str, Any], sentence: str) -> None:
 
 def test_examples() -> None:
     assert doctest.testmod(module).failed == 0
+
+
+def test_an_application_without_queries(tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text('from headwater import App\napp = App("shop")\napp.topic("orders", "id string")\n')
+    done = CliRunner().invoke(main, ["doctor", str(app), f"--data={tmp_path}"])
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "shop has no queries: it declares no stream, view, alert or sink.\n",
+    )
