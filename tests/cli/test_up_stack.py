@@ -36,6 +36,13 @@ def test_without_an_address_there_are_no_queues(tmp_path: Path) -> None:
     assert "--amqp=none" in _broker(options(tmp_path)).command
 
 
+def test_an_address_that_is_not_ours_is_nobody_elses_either(tmp_path: Path) -> None:
+    with pytest.raises(
+        HeadwaterError, match=r"cannot be listened on \(.*\): give another address with --kafka$"
+    ):
+        check(options(tmp_path, kafka=("192.0.2.77", 9092)))
+
+
 def test_a_taken_port_says_how_to_do_without(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import sys
@@ -91,8 +92,9 @@ def _refuse_if_taken(option: str, address: tuple[str, int]) -> None:
         try:
             probe.bind(address)
         except OSError as error:
+            stop = "stop what does, or " if error.errno == errno.EADDRINUSE else ""
             raise HeadwaterError(
-                f"{format_address(address)} cannot be listened on ({error.strerror}): stop what does, or give"
+                f"{format_address(address)} cannot be listened on ({error.strerror}): {stop}give"
                 f" another address with {option}" + (", or --amqp none" if option == "--amqp" else "")
             ) from None
 
