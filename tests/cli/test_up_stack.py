@@ -20,6 +20,7 @@ from headwater.cli.stack import (
     check,
 )
 from headwater.core.errors import HeadwaterError
+from headwater.serve.access import add_holder
 from headwater.testing.process import free_port
 
 
@@ -36,11 +37,30 @@ def test_without_an_address_there_are_no_queues(tmp_path: Path) -> None:
     assert "--amqp=none" in _broker(options(tmp_path)).command
 
 
-def test_an_address_that_is_not_ours_is_nobody_elses_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["kafka", "amqp"])
+def test_the_broker_is_for_this_machine(tmp_path: Path, option: str) -> None:
     with pytest.raises(
-        HeadwaterError, match=r"cannot be listened on \(.*\): give another address with --kafka$"
+        HeadwaterError, match=f"--{option} 0.0.0.0:9092 can be .* run `headwater broker` by itself"
     ):
-        check(options(tmp_path, kafka=("192.0.2.77", 9092)))
+        check(options(tmp_path, **{option: ("0.0.0.0", 9092)}))
+
+
+def test_the_page_is_for_others_where_they_need_tokens(tmp_path: Path) -> None:
+    anywhere = options(tmp_path, http=("0.0.0.0", free_port()))
+    with pytest.raises(
+        HeadwaterError, match=f"tokens add NAME --tokens {tmp_path}/tokens`, or listen on 127.0.0.1$"
+    ):
+        check(anywhere)
+    add_holder(tmp_path / "tokens", "ann", ["read"])
+    check(anywhere)
+
+
+def test_an_address_that_is_not_ours_is_nobody_elses_either(tmp_path: Path) -> None:
+    add_holder(tmp_path / "tokens", "ann", ["read"])
+    with pytest.raises(
+        HeadwaterError, match=r"cannot be listened on \(.*\): give another address with --http$"
+    ):
+        check(options(tmp_path, http=("192.0.2.77", 8080)))
 
 
 def test_a_taken_port_says_how_to_do_without(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 import sys
@@ -80,9 +81,30 @@ def check(options: StackOptions) -> None:
             from headwater.pipeline.session import java_version
 
             java_version()
+    _refuse_strangers(options)
     for name, address in (("--kafka", options.kafka), ("--amqp", options.amqp), ("--http", options.http)):
         if address is not None:
             _refuse_if_taken(name, address)
+
+
+def _refuse_strangers(options: StackOptions) -> None:
+    """Refuse to listen where other machines can ask: each role would, but with advice that is for itself alone."""
+    from headwater.net.access import is_loopback
+    from headwater.serve.access import Access
+
+    for option, address in (("--kafka", options.kafka), ("--amqp", options.amqp)):
+        if address is not None and not is_loopback(address[0]):
+            raise HeadwaterError(
+                f"{option} {format_address(address)} can be reached from other machines, and the broker of"
+                " `headwater up` lets everybody in: listen on 127.0.0.1, or run `headwater broker` by itself,"
+                " which can ask for passwords"
+            )
+    tokens = options.data / "tokens"
+    if not is_loopback(options.http[0]) and not Access(tokens, os.environ).required:
+        raise HeadwaterError(
+            f"--http {format_address(options.http)} can be reached from other machines and nobody has to"
+            f" authenticate: make tokens with `headwater tokens add NAME --tokens {tokens}`, or listen on 127.0.0.1"
+        )
 
 
 def _refuse_if_taken(option: str, address: tuple[str, int]) -> None:
