@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.pipeline.joins import How, join_within
+from headwater.pipeline.source import TopicSource
 from headwater.pipeline.watermark import TimeError
 from headwater.pipeline.windows import tumbling
+from headwater.testing.rows_source import ScriptedTopic
 
 from . import streams
 from .streams import Events, closes_in, micros, random_events
@@ -70,6 +72,29 @@ def test_pairs_and_the_unmatched_come_as_soon_as_they_can(
     assert len(wanted) > 200
     assert any(abs(row[2] - row[4]) == WITHIN for row in wanted if row[2] and row[4])
     assert found == wanted
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_a_null_key_and_a_null_time_meet_nothing_and_come_out_at_once(
+    spark: SparkSession, tmp_path: Path, how: How
+) -> None:
+    sides = {}
+    for name, time in (("left", "at"), ("right", "seen")):
+        source = TopicSource("kafka://rows:9092", name, f"k string, {time} timestamp", event_time=time)
+        topic = ScriptedTopic(tmp_path / name, source)
+        topic.write([{"k": "a", time: START}, {"k": None, time: START}, {"k": "b", time: None}])
+        sides[name] = topic.read(spark)
+    joined = join_within(sides["left"], sides["right"], on="k", within="20 seconds", how=how)
+    found = streams.run(joined, tmp_path / "checkpoint")
+    at_once = [tuple(row.values()) for epoch, row in found if epoch == 0]
+    lonely: dict[str, list[Any]] = {
+        "left": [("b", None, None), (None, START, None)],
+        "right": [("b", None, None), (None, None, START)],
+    }
+    sides_out = [side for side in lonely if how in (side, "full")]
+    wanted = [("a", START, START), *[row for side in sides_out for row in lonely[side]]]
+    assert Counter(at_once) == Counter(wanted)
+    assert len(found) == len(wanted)
 
 
 def test_state_is_evicted_and_a_window_over_a_join_closes(spark: SparkSession, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def join_within(
 
     The result has the columns of `on` once, then the other columns of the left, then of the right. With `how`
     "left", "right" or "full" an event that found no partner comes out as soon as the watermark shows that none
-    can come any more; until then, and no longer, both sides are held in state.
+    can come any more; until then, and no longer, both sides are held in state. A null key or time meets nothing.
     """
     keys = [on] if isinstance(on, str) else list(on)
     if how not in _SPARK:
@@ -39,6 +39,10 @@ def join_within(
     condition = (one >= other - span) & (one <= other + span)
     for key in keys:
         condition = condition & (F.col(quoted(_LEFT + key)) == F.col(quoted(_RIGHT + key)))
+    # Spark's outer joins of streams take null keys for equal, and keep a row without a time for ever; one that cannot
+    # meet this has no partner, and comes out at once.
+    for name in [_LEFT_TIME, _RIGHT_TIME, *[side + key for side in (_LEFT, _RIGHT) for key in keys]]:
+        condition = condition & F.col(quoted(name)).isNotNull()
     joined = _side(left, _LEFT, left_time, _LEFT_TIME).join(
         _side(right, _RIGHT, right_time, _RIGHT_TIME), condition, _SPARK[how]
     )
