@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from headwater.core.errors import SettingError
 from headwater.pipeline.sliding import sliding
 from headwater.pipeline.watermark import TimeError
 
@@ -74,3 +75,5 @@ def test_what_sliding_cannot_do_is_refused(spark: SparkSession, tmp_path: Path) 
         sliding(frame, "t", "1 minute", by="who", aggregate={"n": "count(*)"})
     with pytest.raises(TimeError, match="sliding needs an event time, and v is none"):
         sliding(frame, "v", "1 minute", by="k", aggregate={"n": "count(*)"})
+    with pytest.raises(SettingError, match="last='0 seconds' is no time at all"):
+        sliding(frame, "t", "0 seconds", by="k", aggregate={"n": "count(*)"})

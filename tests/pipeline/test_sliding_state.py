@@ -65,6 +65,18 @@ def test_state_holds_no_more_than_later_windows_need() -> None:
     assert left.expire(1000 + LAST, LAST) is None
 
 
+def test_infinite_and_huge_numbers_and_what_is_none() -> None:
+    inf, nan, huge = float("inf"), float("nan"), 2**62
+    rows = [(huge, inf), (huge, None), (huge, nan), (-huge, -inf)]
+    bucket = Bucket.load(None, TYPES)
+    bucket.add(_frame([(n, "a", n, whole, real) for n, (whole, real) in enumerate(rows)]))
+    wanted = [each for each in WANTED if each.name in ("mean_whole", "min_real", "max_real")]
+    found = bucket.results(wanted, 10, LAST)
+    assert found["r0"].tolist() == [huge, huge, huge, huge / 2]
+    assert found["r1"].tolist() == [inf, inf, inf, -inf]
+    assert found["r2"].tolist() == [inf, inf, inf, inf]
+
+
 def _frame(events: list[Any]) -> pd.DataFrame:
     columns: dict[str, Any] = {
         "key": [event[1] for event in events],

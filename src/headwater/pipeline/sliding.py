@@ -20,6 +20,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import IntegralType
 
 from headwater.app.durations import milliseconds
+from headwater.core.errors import SettingError
 from headwater.pipeline.aggregates import Call
 from headwater.pipeline.keyed.columns import EXACT_TIMES
 from headwater.pipeline.watermark import TimeError, marked_after, metadata_of, quoted
@@ -64,6 +65,9 @@ def sliding(
     """
     keys = [by] if isinstance(by, str) else list(by)
     _refuse(df, time, keys, aggregate)
+    last_us = milliseconds(last) * 1000
+    if last_us == 0:
+        raise SettingError(f"last={last!r} is no time at all; give a duration such as '10 minutes'")
     wanted = [_parse(df, name, text) for name, text in aggregate.items()]
     columns = list(dict.fromkeys(each.column for each in wanted if each.column is not None))
     key = [F.col(quoted(name)) for name in keys]
@@ -78,7 +82,7 @@ def sliding(
         marked_after(F.col(quoted(time)).cast("timestamp"), "evict_by"),
     )
     types = {column: _type(df, column) for column in columns}
-    slide = _Slide(milliseconds(last) * 1000, tuple(wanted), tuple(types.items()))
+    slide = _Slide(last_us, tuple(wanted), tuple(types.items()))
     results = events.groupBy("bucket").applyInPandasWithState(
         slide.function(),
         "event string, " + ", ".join(f"r{number} {each.result}" for number, each in enumerate(wanted)),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Bucket"]
 
 _ARROW = {"bigint": pa.int64(), "double": pa.float64()}
+_EXACT = 2.0**62
+"""Sums below this, give or take a rounding, are right in 64 bits."""
 
 
 class Wanted(Protocol):
@@ -110,7 +112,9 @@ class Bucket:
             wanted.function, np.where(there, values, _identity(wanted.function, values.dtype)), lows, highs
         )
         if wanted.function == "mean":
-            reduced = reduced / np.maximum(counts, 1)
+            about = _reduce("sum", np.where(there, values, 0).astype(np.float64), lows, highs)
+            # Integers are added exactly, unless that goes beyond 64 bits.
+            reduced = np.where(np.abs(about) < _EXACT, reduced, about) / np.maximum(counts, 1)
         if wanted.result == "bigint":
             return pd.arrays.IntegerArray(reduced, counts == 0)
         return pd.arrays.FloatingArray(reduced.astype(np.float64), counts == 0)
@@ -138,15 +142,16 @@ def _identity(function: str, dtype: np.dtype[Any]) -> Any:
     """Return the value that changes nothing where a null stands."""
     if function in ("sum", "mean"):
         return 0
-    extreme = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
-    return extreme.max if function == "min" else extreme.min
+    if np.issubdtype(dtype, np.floating):
+        return np.nan  # which extremes pass over
+    return np.iinfo(dtype).max if function == "min" else np.iinfo(dtype).min
 
 
 def _reduce(function: str, values: NDArray[Any], lows: NDArray[Any], highs: NDArray[Any]) -> NDArray[Any]:
     """Reduce each slice by itself: running sums would round differently with every batch."""
     if len(lows) == 0:
         return values[:0]
-    operation = {"min": np.minimum, "max": np.maximum}.get(function, np.add)
+    operation = {"min": np.fmin, "max": np.fmax}.get(function, np.add)
     bounds = np.column_stack([lows, highs]).ravel()
     reduced: NDArray[Any] = operation.reduceat(np.append(values, values[:1]), bounds)[::2]
     return reduced
