@@ -5,7 +5,9 @@ with the types of its key and value. An application that changed in one of those
 reads state that means something else. So what the checkpoint was made with is kept in a file beside it
 (`QUERY.json` beside `QUERY/`) and compared before anything is started.
 
-A filter, a projection after the state, another expression of the same type: these resume.
+A filter, a projection after the state, another expression of the same type: these resume. What the types of what is
+stored do not tell, such as the length of windows or the pattern that partial matches are of, operators say
+themselves (`packing.Kept`, `windows.described`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from headwater.app import Warehouse
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.compile import Query
 from headwater.pipeline.packing import BUCKET, LATEST
+from headwater.pipeline.windows import described
 
 __all__ = ["Checkpoint", "CheckpointError", "Fingerprint", "Operator", "difference", "fingerprint"]
 
@@ -40,14 +43,18 @@ class Operator:
     key: tuple[str, ...]
     value: tuple[str, ...]
     text: str
+    layout: str = ""
+    """What types do not tell of what is stored; nothing in files of before this was noted."""
 
     def __str__(self) -> str:
         value = f", holding {', '.join(self.value)}" if self.value else ""
-        return f"{self.kind} by ({', '.join(self.key)}){value}"
+        layout = f", with {self.layout}" if self.layout else ""
+        return f"{self.kind} by ({', '.join(self.key)}){value}{layout}"
 
     def stores_like(self, other: Operator) -> bool:
         """Tell whether the state of one can be read by the other."""
-        return (self.kind, self.key, self.value) == (other.kind, other.key, other.value)
+        alike = self.layout == other.layout or not self.layout or not other.layout
+        return alike and (self.kind, self.key, self.value) == (other.kind, other.key, other.value)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,9 @@ class Fingerprint:
         """Read what `to_json` wrote."""
         document = json.loads(text)
         state = tuple(
-            Operator(each["kind"], tuple(each["key"]), tuple(each["value"]), each["text"])
+            Operator(
+                each["kind"], tuple(each["key"]), tuple(each["value"]), each["text"], each.get("layout", "")
+            )
             for each in document["state"]
         )
         return cls(document["output"], tuple(document["topics"]), state)
@@ -121,7 +130,7 @@ def difference(old: Fingerprint, new: Fingerprint) -> str | None:
 def changed_expressions(old: Fingerprint, new: Fingerprint) -> list[tuple[str, str]]:
     """Return the operators that go on with state made by another expression: what it was, and what it is."""
     pairs = zip(old.state, new.state, strict=True)
-    return [(before.text, after.text) for before, after in pairs if before.text != after.text]
+    return [(before.text, after.text) for before, after in pairs if before.text and before.text != after.text]
 
 
 def refusal(app_file: str, differences: Sequence[tuple[str, str]]) -> CheckpointError:
@@ -190,7 +199,9 @@ def _operator(node: Any) -> Operator | None:
             return _keyed(node)
         case "FlatMapGroupsInPandasWithState" | "TransformWithState" as name:
             grouping = _items(node.groupingAttributes())
-            return Operator(name, _types(grouping), (), _texts(grouping))
+            [about, *_] = [*map(_metadata, grouping), {}]
+            text = about.get("headwater.text") or _texts(grouping)
+            return Operator(name, _types(grouping), (), text, about.get("headwater.layout", ""))
         case "GlobalLimit":
             return Operator("limit", (), (), "")
         case _:
@@ -209,7 +220,11 @@ def _keyed(node: Any) -> Operator:
     [packed] = _items(below.children())
     columns = [each for each in _items(packed.output()) if each.name() not in (BUCKET, LATEST)]
     key = [each for each in columns if re.fullmatch(r"k\d+", each.name())]
-    return Operator("keyed state", _types(key), _types([each for each in columns if each not in key]), "")
+    value = _types([each for each in columns if each not in key])
+    [about] = [_metadata(each) for each in _items(packed.output()) if each.name() == BUCKET]
+    return Operator(
+        "keyed state", _types(key), value, about.get("headwater.text", ""), about.get("headwater.layout", "")
+    )
 
 
 def _aggregate(node: Any) -> Operator:
@@ -218,7 +233,8 @@ def _aggregate(node: Any) -> Operator:
     functions = [each for each in _items(node.aggregateExpressions()) if _function(each.sql())]
     # What is stored follows from the function and the type that it makes.
     value = tuple(f"{_function(each.sql())} as {_type(each)}" for each in functions)
-    return Operator("aggregation", _types(grouping), value, text)
+    layout = ", ".join(made for each in grouping for made in described(_metadata(each)))
+    return Operator("aggregation", _types(grouping), value, text, layout)
 
 
 def _function(sql: str) -> str | None:
@@ -239,6 +255,14 @@ def _join(node: Any) -> Operator | None:
     condition = node.condition()
     text = condition.get().sql() if condition.isDefined() else ""
     return Operator(f"{node.joinType().sql().lower()} join", (), sides, text)
+
+
+def _metadata(expression: Any) -> dict[str, Any]:
+    """Return what was said of a column when it was made."""
+    if expression.nodeName() != "AttributeReference":
+        return {}
+    found: dict[str, Any] = json.loads(expression.metadata().json())
+    return found
 
 
 def _items(sequence: Any) -> list[Any]:

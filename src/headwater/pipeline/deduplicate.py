@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater.app.durations import milliseconds
+from headwater.app.durations import milliseconds, text
 from headwater.pipeline.duplicates import Deduplicate
 from headwater.pipeline.keyed.columns import plain
 from headwater.pipeline.keyed.operator import Output, arrival, keyed, named
+from headwater.pipeline.packing import Kept
 from headwater.pipeline.watermark import TimeError, event_time_of, quoted
 
 __all__ = ["deduplicate"]
@@ -40,4 +41,8 @@ def deduplicate(df: DataFrame, by: str | Sequence[str], within: str, *, ordered:
         F.col(quoted(time)),
         Deduplicate(milliseconds(within) * 1000, ordered=ordered),
         [Output(each.name, each.dataType, event_time=each.name == time) for each in df.schema.fields],
+        kept=Kept(
+            "events that wait for their turn" if ordered else "no events that wait",
+            f"deduplicate by {', '.join(keys)} within {text(milliseconds(within))}",
+        ),
     )

@@ -8,6 +8,7 @@ moves, sorts and takes apart is tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,7 +23,19 @@ from headwater.pipeline.watermark import EVENT_TIME
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BUCKET", "LATEST", "ROWS", "Fold", "frame", "pack", "packed", "tables", "unpack", "unpacked"]
+__all__ = [
+    "BUCKET",
+    "LATEST",
+    "ROWS",
+    "Fold",
+    "Kept",
+    "frame",
+    "pack",
+    "packed",
+    "tables",
+    "unpack",
+    "unpacked",
+]
 
 BUCKET: Final = "bucket"
 ROWS: Final = "rows"
@@ -37,15 +50,36 @@ Fold = Callable[[pa.Table], pa.Table]
 """Makes fewer rows, of the same columns, of those that a task has."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the state of an operator depends on beside the types of its rows: `checkpoint` compares it."""
+
+    layout: str = ""
+    """How it is laid out: a query with another one cannot go on with it."""
+    text: str = ""
+    """What was asked for: a query that asks for something else goes on with it, and says so."""
+
+    def marked(self, bucket: Column, name: str) -> Column:
+        """Return the column that an operator is grouped by, with this in its metadata."""
+        metadata = {"headwater.layout": self.layout, "headwater.text": self.text}
+        return bucket.cast("int").alias(name, metadata=metadata)
+
+
 def packed(
-    df: DataFrame, bucket: Column, columns: Sequence[Column], latest: Column | None, fold: Fold | None = None
+    df: DataFrame,
+    bucket: Column,
+    columns: Sequence[Column],
+    latest: Column | None,
+    fold: Fold | None = None,
+    *,
+    kept: Kept,
 ) -> DataFrame:
     """Return rows of the columns, packed by bucket.
 
     `latest` is the event time by which Spark takes rows as late: packed ones have that of the last of them.
     """
     timed = [] if latest is None else [F.unix_micros(latest).alias(LATEST)]
-    rows = df.select(bucket.cast("int").alias(BUCKET), *columns, *timed)
+    rows = df.select(kept.marked(bucket, BUCKET), *columns, *timed)
     found = rows.mapInArrow(_Packer(fold), _PACKED)
     if latest is None:
         return found.select(BUCKET, ROWS)

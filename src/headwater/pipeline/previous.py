@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 from headwater.app.durations import milliseconds
 from headwater.pipeline.keyed.columns import plain
 from headwater.pipeline.keyed.operator import Output, keyed
+from headwater.pipeline.packing import Kept
 from headwater.pipeline.periods import VersusPrevious
 from headwater.pipeline.watermark import EVENT_TIME, TimeError, event_time_of, quoted
 
@@ -81,6 +82,7 @@ def versus_previous(
             Output(statistic, value),
             *[column for name in names for column in _comparison(name, value)],
         ],
+        kept=Kept(text=f"{statistic} by {', '.join(groups) or 'nothing'}"),
     )
     return compared.select(
         _interval(time, windowed=windowed),

@@ -23,6 +23,7 @@ from headwater.app.durations import milliseconds
 from headwater.core.errors import SettingError
 from headwater.pipeline.aggregates import Call
 from headwater.pipeline.keyed.columns import EXACT_TIMES
+from headwater.pipeline.packing import BUCKET, Kept
 from headwater.pipeline.watermark import TimeError, marked_after, metadata_of, quoted
 
 if TYPE_CHECKING:
@@ -70,9 +71,14 @@ def sliding(
         raise SettingError(f"last={last!r} is no time at all; give a duration such as '10 minutes'")
     wanted = [_parse(df, name, text) for name, text in aggregate.items()]
     columns = list(dict.fromkeys(each.column for each in wanted if each.column is not None))
+    types = {column: _type(df, column) for column in columns}
+    kept = Kept(
+        f"events with values ({', '.join(types.values())})",
+        f"sliding by {', '.join(keys)} over {', '.join(columns)}",
+    )
     key = [F.col(quoted(name)) for name in keys]
     events = df.where(F.col(quoted(time)).isNotNull()).select(
-        F.pmod(F.hash(*key), F.lit(BUCKETS)).alias("bucket"),
+        kept.marked(F.pmod(F.hash(*key), F.lit(BUCKETS)), BUCKET),
         F.to_json(F.struct(*key), EXACT_TIMES).alias("key"),
         F.unix_micros(F.col(quoted(time)).cast("timestamp")).alias("at"),
         F.to_json(
@@ -81,9 +87,8 @@ def sliding(
         *[part for number, column in enumerate(columns) for part in _value(df, column, number)],
         marked_after(F.col(quoted(time)).cast("timestamp"), "evict_by"),
     )
-    types = {column: _type(df, column) for column in columns}
     slide = _Slide(last_us, tuple(wanted), tuple(types.items()))
-    results = events.groupBy("bucket").applyInPandasWithState(
+    results = events.groupBy(BUCKET).applyInPandasWithState(
         slide.function(),
         "event string, " + ", ".join(f"r{number} {each.result}" for number, each in enumerate(wanted)),
         "events binary",

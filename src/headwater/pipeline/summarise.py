@@ -23,10 +23,11 @@ from pyspark.sql.types import (
 )
 
 from headwater.pipeline.aggregates import Call, Kind
-from headwater.pipeline.packing import BUCKET, ROWS, packed, unpacked
+from headwater.pipeline.packing import BUCKET, ROWS, Kept, packed, unpacked
 from headwater.pipeline.summaries import Measure, Summary
 from headwater.pipeline.summary_processor import SummaryProcessor
 from headwater.pipeline.watermark import EVENT_TIME, TimeError, quoted
+from headwater.pipeline.windows import described
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,12 @@ def summarise(df: DataFrame, by: str | Sequence[str], aggregate: Mapping[str, st
     ]
     bucket = F.pmod(F.hash(*keys), F.lit(BUCKETS)) if keys else F.lit(0)
     summary = Summary(len(names), tuple(each.measure for each in wanted))
-    rows = packed(df.where(window.isNotNull()), bucket, columns, window["end"], partial(_fold, summary))
+    kept = Kept(
+        ", ".join([*[each.measure.kind for each in wanted], *described(df.schema[_WINDOW].metadata)]),
+        f"summarise by {', '.join(names)}: {', '.join(aggregate.values())}",
+    )
+    shown = df.where(window.isNotNull())
+    rows = packed(shown, bucket, columns, window["end"], partial(_fold, summary), kept=kept)
     types = ["timestamp", "timestamp", *[df.schema[name].dataType.simpleString() for name in names]]
     fields = [*zip(summary.group, types, strict=True)]
     fields += [(f"r{number}", each.type.simpleString()) for number, each in enumerate(wanted)]

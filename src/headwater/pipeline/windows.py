@@ -10,14 +10,14 @@ of a calendar run from one local midnight to another, so a day has 23 hours when
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.app.durations import milliseconds
+from headwater.app.durations import milliseconds, text
 from headwater.core.errors import SettingError
 from headwater.pipeline.watermark import TimeError, metadata_of
 
@@ -26,6 +26,8 @@ Transform = Callable[[DataFrame], DataFrame]
 _DAY_US: Final = 86_400_000_000
 _CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week|month|quarter|year)s?\s*", re.IGNORECASE)
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
+_DESCRIBED: Final = "headwater.window"
+"""Metadata of a window: how it was made, in words, for `checkpoint` to compare."""
 _MONDAY: Final = 3
 """1970-01-01 was a Thursday: the Monday of that week lies three days before."""
 
@@ -42,15 +44,19 @@ def tumbling(time: str, size: str, *, tz: str | None = None) -> Transform:
     calendar = _CALENDAR.fullmatch(size)
     if calendar and int(calendar[1]) > 0 and (tz is not None or calendar[2].lower() != "day"):
         count, unit = int(calendar[1]), calendar[2].lower()
-        return lambda df: _with_window(df, time, *_calendar_bounds(F.col(time), count, unit, tz or "UTC"))
+        zone = tz or "UTC"
+        made = f"windows of {count} {unit}{'' if count == 1 else 's'} in {zone}"
+        return lambda df: _with_window(df, time, *_calendar_bounds(F.col(time), count, unit, zone), made)
     length = _length(size, "size")
     if tz is not None:
         if length * 1000 > _DAY_US:
             raise TimeError(
                 f"size={size!r} with tz= is longer than a day; give whole days, weeks, months or years"
             )
-        return lambda df: _with_window(df, time, *_bounds_in_day(F.col(time), length, tz))
-    return lambda df: _with_spark_window(df, time, F.window(time, f"{length} milliseconds"))
+        made = f"windows of {text(length)} in {tz}"
+        return lambda df: _with_window(df, time, *_bounds_in_day(F.col(time), length, tz), made)
+    made = f"windows of {text(length)}"
+    return lambda df: _with_spark_window(df, time, F.window(time, f"{length} milliseconds"), made)
 
 
 def hopping(time: str, size: str, every: str) -> Transform:
@@ -59,9 +65,10 @@ def hopping(time: str, size: str, every: str) -> Transform:
     Where `every` is longer than `size` there are gaps: an event in a gap belongs to no window and is left out.
     """
     length, hop = _length(size, "size"), _length(every, "every")
+    made = f"windows of {text(length)} every {text(hop)}"
     if hop <= length:
         return lambda df: _with_spark_window(
-            df, time, F.window(time, f"{length} milliseconds", f"{hop} milliseconds")
+            df, time, F.window(time, f"{length} milliseconds", f"{hop} milliseconds"), made
         )
 
     def with_gaps(df: DataFrame) -> DataFrame:
@@ -69,7 +76,7 @@ def hopping(time: str, size: str, every: str) -> Transform:
         start = micros - F.pmod(micros, F.lit(hop * 1000))
         inside = df.where(micros - start < length * 1000)
         return _with_window(
-            inside, time, F.timestamp_micros(start), F.timestamp_micros(start + length * 1000)
+            inside, time, F.timestamp_micros(start), F.timestamp_micros(start + length * 1000), made
         )
 
     return with_gaps
@@ -81,17 +88,24 @@ def session(time: str, gap: str) -> Transform:
     The key is what else the result is grouped by: `.transform(session("at", "5 minutes")).groupBy("window", "user")`.
     """
     length = _length(gap, "gap")
-    return lambda df: _with_spark_window(df, time, F.session_window(time, f"{length} milliseconds"))
+    made = f"sessions with gaps of {text(length)}"
+    return lambda df: _with_spark_window(df, time, F.session_window(time, f"{length} milliseconds"), made)
 
 
-def _with_spark_window(df: DataFrame, time: str, window: Column) -> DataFrame:
+def described(metadata: Mapping[str, Any]) -> list[str]:
+    """Return how a window with this metadata was made, if it was made here."""
+    return [metadata[_DESCRIBED]] if _DESCRIBED in metadata else []
+
+
+def _with_spark_window(df: DataFrame, time: str, window: Column, made: str) -> DataFrame:
     metadata_of(df, time)
-    return df.withColumn("window", window)
+    windowed = df.withColumn("window", window)
+    return windowed.withMetadata("window", {**windowed.schema["window"].metadata, _DESCRIBED: made})
 
 
-def _with_window(df: DataFrame, time: str, start: Column, end: Column) -> DataFrame:
+def _with_window(df: DataFrame, time: str, start: Column, end: Column, made: str) -> DataFrame:
     """Add a window of our own making, which Spark takes for one of its own."""
-    metadata = {**metadata_of(df, time), "spark.timeWindow": True}
+    metadata = {**metadata_of(df, time), "spark.timeWindow": True, _DESCRIBED: made}
     window = F.struct(start.alias("start"), end.alias("end")).alias("window", metadata=metadata)
     others = [name for name in df.columns if name != "window"]
     return df.where(F.col(time).isNotNull()).select(*others, window)

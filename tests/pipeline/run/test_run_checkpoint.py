@@ -57,6 +57,15 @@ def test_another_expression_of_the_same_type_goes_on_and_is_told() -> None:
     assert changed_expressions(MADE, new) == [(SUM.text, "country, sum(price) AS revenue")]
 
 
+def test_what_an_older_file_did_not_note_goes_on() -> None:
+    new = replace(MADE, state=(replace(SUM, layout="windows of 1 minute"),))
+    other = replace(MADE, state=(replace(SUM, layout="windows of 1 hour"),))
+    assert difference(MADE, new) is None
+    assert "holding sum as double, with windows of 1 hour" in str(difference(new, other))
+    older = new.to_json().replace(',\n      "layout": "windows of 1 minute"', "")
+    assert Fingerprint.from_json(older) == MADE
+
+
 def test_the_refusal_says_what_to_do() -> None:
     error = refusal("shop.py", [("shop.revenue", "it read orders and now reads sales")])
     assert str(error).splitlines() == [

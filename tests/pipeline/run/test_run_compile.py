@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.app import AppError, load
-from headwater.pipeline.checkpoint import Fingerprint, difference, fingerprint
+from headwater.pipeline.checkpoint import Fingerprint, changed_expressions, difference, fingerprint
 from headwater.pipeline.compile import Query, Reading, compile_app
 
 pytestmark = pytest.mark.real
 
 HEAD = """
 from pyspark.sql import functions as F
-from headwater import App, deduplicate, join_within, tumbling
+from headwater import App, deduplicate, hopping, join_within, match, session, sliding, summarise, tumbling
 
 app = App("shop")
 app.topic("orders", "order_id string, country string, amount double, placed_at timestamp",
@@ -142,6 +142,98 @@ def test_what_the_checkpoint_of_an_operator_of_ours_depends_on(compiled: Compile
     assert "its state changed from keyed state" in str(difference(first, by_amount))
     fewer = made(compiled, "deduplicate(orders.drop('amount'), by='order_id', within='1 hour')")
     assert "its state changed from keyed state" in str(difference(first, fewer))
+
+
+WINDOWS = "orders.transform({}).groupBy('window', 'country').agg(F.sum('amount').alias('revenue'))"
+SUMMARY = (
+    "summarise(orders.transform(tumbling('placed_at', '{}')), by='country', aggregate={{'s': '{}(amount)'}})"
+)
+SLIDING = "sliding(orders, 'placed_at', '1 minute', by='country', aggregate={})"
+MATCH = "match(orders, by='country', pattern='{}', define={{'A': F.col('amount') > 1, 'B': '{}'}})"
+FIRST = "deduplicate(orders, by='country', within='1 minute', ordered={})"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (
+            WINDOWS.format("tumbling('placed_at', '60 seconds')"),
+            WINDOWS.format("tumbling('placed_at', '5 minutes')"),
+            ", with windows of 5 minutes",
+        ),
+        (
+            WINDOWS.format("tumbling('placed_at', '1 day', tz='Europe/Berlin')"),
+            WINDOWS.format("tumbling('placed_at', '1 day', tz='Asia/Tokyo')"),
+            ", with windows of 1 day in Asia/Tokyo",
+        ),
+        (
+            WINDOWS.format("hopping('placed_at', '1 hour', every='5 minutes')"),
+            WINDOWS.format("hopping('placed_at', '1 hour', every='2 hours')"),
+            ", with windows of 1 hour every 2 hours",
+        ),
+        (
+            WINDOWS.format("session('placed_at', '1 minute')"),
+            WINDOWS.format("session('placed_at', '2 minutes')"),
+            ", with sessions with gaps of 2 minutes",
+        ),
+        (
+            SUMMARY.format("1 minute", "sum"),
+            SUMMARY.format("1 minute", "max"),
+            "with max, windows of 1 minute",
+        ),
+        (SUMMARY.format("1 minute", "sum"), SUMMARY.format("1 hour", "sum"), "with sum, windows of 1 hour"),
+        (
+            SLIDING.format({"n": "count(*)"}),
+            SLIDING.format({"n": "count(*)", "s": "sum(amount)"}),
+            "with events with values (double)",
+        ),
+        (
+            MATCH.format("A B", "amount > 5"),
+            MATCH.format("B A", "amount > 5"),
+            "with matches of B A, B where",
+        ),
+        (
+            MATCH.format("A B", "amount > 5"),
+            MATCH.format("A B", "amount > A.amount"),
+            "where amount > A.amount",
+        ),
+        (FIRST.format(False), FIRST.format(True), "with events that wait for their turn"),
+    ],
+)
+def test_state_of_the_same_types_that_means_something_else_does_not_go_on(
+    compiled: Compile, before: str, after: str, says: str
+) -> None:
+    one = made(compiled, before)
+    assert difference(one, made(compiled, before.replace("60 seconds", "1 minute"))) is None
+    assert says in str(difference(one, made(compiled, after)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SLIDING.format({"s": "sum(amount)"}), SLIDING.format({"s": "sum(tax)"})),
+        (
+            SLIDING.format({"s": "sum(amount)"}),
+            SLIDING.replace("country", "order_id").format({"s": "sum(amount)"}),
+        ),
+        (FIRST.format(True), FIRST.replace("country", "order_id").format(True)),
+    ],
+)
+def test_another_column_of_the_same_type_goes_on_and_is_told(
+    compiled: Compile, before: str, after: str
+) -> None:
+    taxed = [
+        text.replace("(orders", "(orders.withColumn('tax', F.col('amount') / 5)") for text in (before, after)
+    ]
+    one, other = (made(compiled, text) for text in taxed)
+    assert difference(one, other) is None
+    assert len(changed_expressions(one, other)) == 1
+
+
+@pytest.mark.parametrize("by", ["F.date_trunc('hour', 'placed_at')", "F.lit(1)", "F.col('amount') > 1"])
+def test_a_group_by_an_expression(compiled: Compile, by: str) -> None:
+    found = made(compiled, f"orders.withColumn('country', {by}).groupBy('country').count()")
+    assert [each.layout for each in found.state] == [""]
 
 
 @pytest.mark.parametrize(

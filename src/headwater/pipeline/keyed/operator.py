@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, IntegerType
 from headwater.pipeline.keyed.columns import collected, collected_type, plain, plain_type, restored
 from headwater.pipeline.keyed.logic import Logic, PagedLogic
 from headwater.pipeline.keyed.processor import BucketProcessor
-from headwater.pipeline.packing import BUCKET, ROWS, packed, schema_of, unpacked
+from headwater.pipeline.packing import BUCKET, ROWS, Kept, packed, schema_of, unpacked
 from headwater.pipeline.watermark import EVENT_TIME, quoted
 
 __all__ = ["BUCKETS", "Output", "arrival", "keyed", "named"]
@@ -22,6 +22,7 @@ BUCKETS: Final = 32
 """Part of the state's layout: another number cannot go on from a checkpoint."""
 CACHE: Final = "spark.headwater.state.cache"
 """The setting that says where workers keep their copies of state."""
+_NOTHING_MORE: Final = Kept()
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,13 @@ def keyed(
     outputs: Sequence[Output],
     *,
     bucket: Column | None = None,
+    kept: Kept = _NOTHING_MORE,
 ) -> DataFrame:
     """Return what a logic makes of the rows of each key.
 
     The logic gets the columns `rows` as plain values, keyed by `by`, which are plain already; `time` is the event time
     by which the watermark passes rows, where there is one. `bucket` says where a key lies, if not its hash is to.
+    `kept` is what a checkpoint depends on beside the types of the rows.
     """
     keys = [key.alias(f"k{number}") for number, key in enumerate(by)]
     values = [plain(column, kind).alias(f"c{number}") for number, (column, kind) in enumerate(rows)]
@@ -74,7 +77,7 @@ def keyed(
     names = [f"o{number}" for number in range(len(outputs))]
     fields = ", ".join(f"{name} {each.plain_type}" for name, each in zip(names, outputs, strict=True))
     made = (
-        packed(df, place, [*keys, *values], latest)
+        packed(df, place, [*keys, *values], latest, kept=kept)
         .groupBy(BUCKET)
         .transformWithStateInPandas(
             BucketProcessor(logic, len(keys), schema_of(fields), df.sparkSession.conf.get(CACHE, None)),

@@ -14,6 +14,7 @@ from headwater.pipeline.keyed.columns import plain
 from headwater.pipeline.keyed.operator import Output, arrival, keyed, named
 from headwater.pipeline.lookups.keys import On, TableError, key_pairs, refuse_clashes
 from headwater.pipeline.lookups.lookup import CHANGE, EVENT, Lookup
+from headwater.pipeline.packing import Kept
 from headwater.pipeline.tables import CHANGED_AT, DELETED, VERSION, Table
 from headwater.pipeline.watermark import EVENT_TIME, event_time_of, quoted
 
@@ -74,6 +75,10 @@ def lookup(
         None if as_of is None else F.least(passed, never),
         Lookup(tuple(stream.columns), tuple(values), how, as_of=as_of is not None),
         [*outputs, *[Output(name, kind) for name, (_, kind) in zip(values, theirs, strict=True)]],
+        kept=Kept(
+            "the newest version of a row" if as_of is None else "versions of a row, and events that wait",
+            f"lookup in {table.name} by {', '.join(name for name, _ in pairs)}",
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DecimalType, LongType, StructType, Times
 from headwater.app.durations import milliseconds
 from headwater.pipeline.keyed.columns import plain
 from headwater.pipeline.keyed.operator import Output, arrival, keyed
+from headwater.pipeline.packing import Kept
 from headwater.pipeline.patterns.automaton import compile_pattern
 from headwater.pipeline.patterns.conditions import needed_columns
 from headwater.pipeline.patterns.engine import DEFAULT_LIMIT, DEFAULT_MEASURES, Match
@@ -84,10 +85,19 @@ def match(
         F.col(quoted(time)),
         logic,
         outputs,
+        kept=Kept(
+            _layout(pattern, texts, skip), f"match by {', '.join(keys)} with {', '.join(needed) or 'nothing'}"
+        ),
     )
     # How many partial matches were given up at the limit is told in the query's progress, and is no match.
     counted = found.observe(f"headwater_match.{uuid4().hex}", F.sum(_DROPPED).alias(_DROPPED))
     return counted.where(F.col(_DROPPED) == 0).drop(_DROPPED)
+
+
+def _layout(pattern: str, conditions: Mapping[str, str], skip: str) -> str:
+    """Return what partial matches are partial matches of: they are kept by places in the pattern."""
+    where = [f"{symbol} where {text}" for symbol, text in sorted(conditions.items())]
+    return ", ".join([f"matches of {' '.join(pattern.split())}", *where, f"skip {' '.join(skip.split())}"])
 
 
 def _refuse_columns(df: DataFrame, keys: list[str]) -> None:
