@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from headwater.app import AppError, load
 
@@ -189,3 +190,14 @@ def test_loading_imports_no_spark(write: Write) -> None:
     code = f"import sys, headwater.app; headwater.app.load({path!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert {name.partition(".")[0] for name in loaded.split()}.isdisjoint({"pyspark", "pyarrow", "pandas"})
+
+
+@pytest.mark.parametrize(
+    "outside", ['large = F.col("amount") > 500', 'twice = F.udf(lambda amount: 2 * amount, "double")']
+)
+def test_spark_outside_of_a_function(outside: str, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    assert refusal(write(f"from pyspark.sql import functions as F\n{outside}\n")) == (
+        "shop.py:2: this needs Spark, which is not there yet when the file is run; "
+        "move it into the function that uses it"
+    )

@@ -64,9 +64,19 @@ def _failure(file: str, error: BaseException) -> AppError:
             where = Location(frame.filename, frame.lineno)
     if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
         return AppError(where, "pyspark is not installed", "pip install 'headwater[spark]'")
+    if _needs_spark(error, frames[-1].filename):
+        problem = "this needs Spark, which is not there yet when the file is run"
+        return AppError(where, problem, "move it into the function that uses it")
     said = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     problem = f"the file fails when it is run: {said}"
     return AppError(where, problem, f"correct it, until `python {file}` runs without an error")
+
+
+def _needs_spark(error: BaseException, file: str) -> bool:
+    """Tell whether PySpark has missed its session, as it does for a column or a UDF outside of a function."""
+    if "pyspark" not in Path(file).parts:
+        return False
+    return isinstance(error, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)
 
 
 def _only_app(file: str, module: ModuleType) -> App:
