@@ -77,7 +77,10 @@ def open_session(options: SessionOptions) -> SparkSession:
     accumulators.AccumulatorTCPServer.handle_error = _say_nothing  # type: ignore[assignment, method-assign]
     accumulators.AccumulatorUnixServer.handle_error = _say_nothing  # type: ignore[assignment, method-assign]
     # Every error that Spark raises once more, as JSON, with the stacks of both languages.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # The traceback of what cannot be pickled, which is raised as well.
+    pyspark.util.print_exec = lambda stream: None
     try:
         with jvm_stderr():
             spark = builder.getOrCreate()

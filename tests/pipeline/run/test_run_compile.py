@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headwater.app import AppError, load
@@ -109,6 +110,21 @@ def test_what_a_function_does_wrong_is_told_with_its_line(compiled: Compile, bod
         made(compiled, body)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_pickled_is_told_once(compiled: Compile, capfd: pytest.CaptureFixture[str]) -> None:
+    body = "orders.select('country', F.udf(lambda value, lock=__import__('threading').Lock(): 1, 'int')('amount'))"
+    with pytest.raises(AppError, match="revenue fails: PicklingError: Could not serialize object"):
+        made(compiled, body)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_in_a_text_of_sql_is_told_once(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        spark.range(1).selectExpr("1 / id").collect()
+    assert "SQLQueryContextLogger" not in capfd.readouterr().err
 
 
 def test_an_index_is_for_a_column_that_the_rows_have(compiled: Compile) -> None:
