@@ -25,7 +25,7 @@ def sentence(error: BaseException) -> str:
     'no space'
     """
     text = str(error).strip()
-    reason = _from_python(text) or _first_line(text) or type(error).__name__
+    reason = _without_codes(_from_python(text) or _first_line(text)) or type(error).__name__
     return reason if len(reason) <= _LONGEST else reason[: _LONGEST - 1] + "…"
 
 
@@ -48,4 +48,10 @@ def _first_line(text: str) -> str:
     line = text.splitlines()[0] if text else ""
     for prefix in _PREFIXES:
         line = prefix.sub("", line)
-    return re.sub(r" SQLSTATE: \w+$", "", line).strip().rstrip(";")
+    return line
+
+
+def _without_codes(line: str) -> str:
+    """Return what is said without the state of SQL's, and without the name for what a pipeline itself has raised."""
+    said = re.sub(r" SQLSTATE: \w+$", "", line.strip().rstrip(";"))
+    return re.sub(r"^(?:\w+: )?\[USER_RAISED_EXCEPTION\] ", "", said).strip()

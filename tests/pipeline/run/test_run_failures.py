@@ -38,6 +38,16 @@ def test_sparks_own_errors_lose_their_plan() -> None:
     assert sentence(RuntimeError(text)) == "[UNRESOLVED_COLUMN] no column x."
 
 
+def test_codes_are_left_out() -> None:
+    text = "[UNRESOLVED_COLUMN] no column x. SQLSTATE: 42703;\n'Project ['x]"
+    assert sentence(RuntimeError(text)) == "[UNRESOLVED_COLUMN] no column x."
+    raised = "SparkRuntimeException: [USER_RAISED_EXCEPTION] shop.v: a row has no key SQLSTATE: P0001"
+    text = WORKER.replace(
+        "ZeroDivisionError: division by zero", f"pyspark.errors.exceptions.captured.{raised}"
+    )
+    assert sentence(RuntimeError(text)) == "shop.v: a row has no key"
+
+
 def test_an_error_without_words_has_its_name() -> None:
     assert sentence(KeyError()) == "KeyError"
 
