@@ -45,6 +45,8 @@ class Operator:
     text: str
     layout: str = ""
     """What types do not tell of what is stored; nothing in files of before this was noted."""
+    parts: tuple[tuple[str, ...], ...] = ()
+    """The names of the last values, where more may be added at the end of each part."""
 
     def __str__(self) -> str:
         value = f", holding {', '.join(self.value)}" if self.value else ""
@@ -52,9 +54,22 @@ class Operator:
         return f"{self.kind} by ({', '.join(self.key)}){value}{layout}"
 
     def stores_like(self, other: Operator) -> bool:
-        """Tell whether the state of one can be read by the other."""
+        """Tell whether the state of one can be read by the other, which is newer."""
         alike = self.layout == other.layout or not self.layout or not other.layout
-        return alike and (self.kind, self.key, self.value) == (other.kind, other.key, other.value)
+        return alike and (self.kind, self.key) == (other.kind, other.key) and self._holds_like(other)
+
+    def _holds_like(self, other: Operator) -> bool:
+        if not self.parts or not other.parts:
+            return self.value == other.value
+        (head, *mine), (their_head, *theirs) = self._named(), other._named()
+        pairs = zip(mine, theirs, strict=True)
+        return head == their_head and all(new[: len(old)] == old for old, new in pairs)
+
+    def _named(self) -> list[list[tuple[str, str]]]:
+        """Return names and types of what is held: of the values without names, and then part by part."""
+        unnamed = ("",) * (len(self.value) - sum(map(len, self.parts)))
+        types = iter(self.value)
+        return [[(name, next(types)) for name in part] for part in (unnamed, *self.parts)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,12 @@ class Fingerprint:
         document = json.loads(text)
         state = tuple(
             Operator(
-                each["kind"], tuple(each["key"]), tuple(each["value"]), each["text"], each.get("layout", "")
+                each["kind"],
+                tuple(each["key"]),
+                tuple(each["value"]),
+                each["text"],
+                each.get("layout", ""),
+                tuple(map(tuple, each.get("parts", ()))),
             )
             for each in document["state"]
         )
@@ -223,7 +243,12 @@ def _keyed(node: Any) -> Operator:
     value = _types([each for each in columns if each not in key])
     [about] = [_metadata(each) for each in _items(packed.output()) if each.name() == BUCKET]
     return Operator(
-        "keyed state", _types(key), value, about.get("headwater.text", ""), about.get("headwater.layout", "")
+        "keyed state",
+        _types(key),
+        value,
+        about.get("headwater.text", ""),
+        about.get("headwater.layout", ""),
+        tuple(map(tuple, json.loads(about.get("headwater.parts", "[]")))),
     )
 
 

@@ -7,6 +7,7 @@ moves, sorts and takes apart is tables.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -58,10 +59,13 @@ class Kept:
     """How it is laid out: a query with another one cannot go on with it."""
     text: str = ""
     """What was asked for: a query that asks for something else goes on with it, and says so."""
+    parts: tuple[tuple[str, ...], ...] = ()
+    """The names of the last columns of its rows, where it goes on with more of them at the end of each part."""
 
     def marked(self, bucket: Column, name: str) -> Column:
         """Return the column that an operator is grouped by, with this in its metadata."""
-        metadata = {"headwater.layout": self.layout, "headwater.text": self.text}
+        parts = json.dumps(self.parts)
+        metadata = {"headwater.layout": self.layout, "headwater.text": self.text, "headwater.parts": parts}
         return bucket.cast("int").alias(name, metadata=metadata)
 
 

@@ -66,6 +66,28 @@ def test_what_an_older_file_did_not_note_goes_on() -> None:
     assert Fingerprint.from_json(older) == MADE
 
 
+def test_columns_may_be_added_at_the_end_of_each_part() -> None:
+    def made(value: str, *parts: str) -> Fingerprint:
+        names = tuple(tuple(part.split()) for part in parts)
+        return replace(MADE, state=(Operator("keyed state", ("int",), tuple(value.split()), "", "", names),))
+
+    old = made("bigint int string double", "id name", "price")
+    assert Fingerprint.from_json(old.to_json()) == old
+    assert difference(old, made("bigint int string int double", "id name age", "price")) is None
+    assert difference(old, made("bigint int string double double", "id name", "price tax")) is None
+    for new in (
+        made("bigint int double", "id", "price"),
+        made("bigint string int double", "name id", "price"),
+        made("bigint int string bigint", "id name", "price"),
+        made("bigint int string double", "id title", "price"),
+        made("int int string double", "id name", "price"),
+    ):
+        assert difference(old, new) is not None
+    before_parts = made("bigint int string double")
+    assert difference(before_parts, old) is None
+    assert difference(before_parts, made("bigint int string int double", "id name age", "price")) is not None
+
+
 def test_the_refusal_says_what_to_do() -> None:
     error = refusal("shop.py", [("shop.revenue", "it read orders and now reads sales")])
     assert str(error).splitlines() == [

@@ -246,6 +246,40 @@ def test_another_column_of_the_same_type_goes_on_and_is_told(
     assert len(changed_expressions(one, other)) == 1
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "lookup(orders, users, on={'country': 'country'}, as_of='placed_at')",
+        "lookup(orders, users, on='country')",
+        "join_tables(users, places.renamed({'country': 'land'}), on={'city': 'city'}, how='left')",
+    ],
+)
+def test_a_column_that_is_added_at_the_end_goes_on(compiled: Compile, body: str) -> None:
+    def joined(users: str, places: str = "city string, country string") -> Fingerprint:
+        (query,) = compiled(f"""
+        from headwater import join_tables, lookup
+        app.table("users", "{users}", key="country")
+        app.table("places", "{places}", key="city")
+
+        @app.stream(key="country", mode="changes")
+        def found({"users, places" if "places" in body else "orders, users"}):
+            return {body}
+        """)
+        return fingerprint(query)
+
+    old = joined("country string, city string, name string")
+    assert difference(old, joined("country string, city string, name string, age int")) is None
+    assert (
+        difference(
+            old, joined("country string, city string, name string", "city string, country string, x int")
+        )
+        is None
+    )
+    for other in ("country string, name string, city string", "country string, city string, name int"):
+        assert difference(old, joined(other)) is not None
+    assert difference(old, joined("country string, city string")) is not None
+
+
 @pytest.mark.parametrize("by", ["F.date_trunc('hour', 'placed_at')", "F.lit(1)", "F.col('amount') > 1"])
 def test_a_group_by_an_expression(compiled: Compile, by: str) -> None:
     found = made(compiled, f"orders.withColumn('country', {by}).groupBy('country').count()")

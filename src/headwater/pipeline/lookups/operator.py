@@ -78,6 +78,7 @@ def lookup(
         kept=Kept(
             "the newest version of a row" if as_of is None else "versions of a row, and events that wait",
             f"lookup in {table.name} by {', '.join(name for name, _ in pairs)}",
+            (tuple(stream.columns), tuple(values)),
         ),
     )
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, Stru
 from headwater.pipeline.keyed.columns import plain, plain_type, restored
 from headwater.pipeline.keyed.operator import Output, keyed
 from headwater.pipeline.lookups.keys import On, TableError, refuse_missing
+from headwater.pipeline.packing import Kept
 from headwater.pipeline.sinks.columns import ABSENT
 from headwater.pipeline.table_joins.join import TableJoin
 from headwater.pipeline.table_joins.net import netted
@@ -55,6 +56,7 @@ def join_tables(left: Table, right: Table, on: On, how: How = "inner") -> DataFr
         None,
         TableJoin(shape),
         layout.results,
+        kept=Kept(parts=(tuple(left.columns), tuple(right.columns))),
     )
     if shape.needs_net:
         places = [f"o{place}" for place in shape.key_places]
@@ -137,6 +139,7 @@ class _Layout:
                     Output(VERSION, LongType()),
                     *[Output(name, kind) for name, kind in self._columns[side]],
                 ],
+                kept=Kept(parts=(tuple(table.columns),)),
             )
         else:
             keys = zip(self.join_key, shape.join_places[side], strict=True)
