@@ -106,7 +106,7 @@ class StoreContract:
         store.commit("q", 0, "sales", [Change("DE", row(n=1))])
         store.define(ViewDefinition("sales", ("country",)))
         with pytest.raises(
-            ViewError, match=r"sales holds rows by country, not by city.*start its query over"
+            ViewError, match=r"sales holds rows by country, not by city.*start its query over with --reset"
         ):
             store.define(ViewDefinition("sales", ("city",)))
         assert store.definitions() == [ViewDefinition("sales", ("country",))]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.pipeline.sinks import start_view
-from headwater.views import ViewStore, open_store
+from headwater.views import ViewError, ViewStore, open_store
 
 from .conftest import Epochs
 
@@ -106,6 +106,16 @@ def test_a_new_checkpoint_fills_the_view_anew(epochs: Epochs, store: ViewStore, 
     shutil.rmtree(tmp_path / "checkpoint")
     run(epochs.read().where("id = 'b'"), tmp_path)
     assert sorted(rows(store)) == ["b"]
+
+
+def test_a_new_checkpoint_may_come_with_another_key(epochs: Epochs, store: ViewStore, tmp_path: Path) -> None:
+    epochs.add({"id": "a", "n": 1})
+    run(epochs.read(), tmp_path)
+    with pytest.raises(ViewError, match="holds rows by id, not by n"):
+        run(epochs.read(), tmp_path, key=("n",))
+    shutil.rmtree(tmp_path / "checkpoint")
+    run(epochs.read(), tmp_path, key=("n",))
+    assert sorted(rows(store)) == ["1"]
 
 
 def test_an_epoch_without_rows_leaves_the_view_alone(

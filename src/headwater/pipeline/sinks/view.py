@@ -39,9 +39,9 @@ def start_view(
     """
     changes = _changes(df, key=key, query=query, deletes=mode == "changes")
     store = open_store(store_url)
-    store.define(ViewDefinition(view, tuple(key), ttl_ms, tuple(indexes), history_ms))
     if is_new(df.sparkSession, checkpoint) and store.epoch(query) >= 0:
-        store.reset(query, view)
+        store.reset(query, view)  # before it is defined: only an empty view may get another key
+    store.define(ViewDefinition(view, tuple(key), ttl_ms, tuple(indexes), history_ms))
     return (
         changes.writeStream.queryName(query)
         .foreachBatch(stoppable(Committer(store, view, query, checkpoint, keyed=bool(key)).commit))

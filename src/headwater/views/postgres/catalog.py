@@ -67,7 +67,7 @@ def define(cursor: Cursor, view: ViewDefinition, now: int) -> None:
     if known.key != key and known.rows:
         raise ViewError(
             f"the view {view.name} holds rows by {', '.join(json.loads(known.key))}, "
-            f"not by {', '.join(view.key)}: give the view another name, or start its query over"
+            f"not by {', '.join(view.key)}: give the view another name, or start its query over with --reset"
         )
     since = None
     if view.history_ms is not None:

@@ -98,7 +98,7 @@ def define(client: Any, transaction: Any, view: ViewDefinition, now: int) -> Non
     if before.key != view.key and client.hlen(known.key("rows")):
         raise ViewError(
             f"the view {view.name} holds rows by {', '.join(before.key)}, "
-            f"not by {', '.join(view.key)}: give the view another name, or start its query over"
+            f"not by {', '.join(view.key)}: give the view another name, or start its query over with --reset"
         )
     for column in view.indexes:
         parts(column)
