@@ -27,6 +27,10 @@ START = 1_700_000_000_000
 SALES = ViewDefinition("sales", ("country",))
 
 
+FAR = ("1e999999999", "-1e999999999", "-1e99999999999999999999", "1e-99999999999999999999")
+"""Numbers further from zero, or closer to it, than any that a row holds."""
+
+
 class FeatureContract:
     """A backend's class has a fixture `reopen`, which opens the same store, anew at each call."""
 
@@ -148,10 +152,11 @@ class FeatureContract:
         conditions = [
             Condition("n", compare, (text,))
             for compare in ("lt", "lte", "gt", "gte")
-            for text in ("0", "2", "-0.5", "10", "DE", "", "true", "x" * 600)
+            for text in ("0", "2", "-0.5", "10", "DE", "", "true", "x" * 600, *FAR)
         ]
         conditions += [
-            Condition("n", "in", each) for each in [("2", "DE"), ("null", "true"), ("10",), ("-7", "")]
+            Condition("n", "in", each)
+            for each in [("2", "DE"), ("null", "true"), ("10",), ("-7", ""), *[(text,) for text in FAR]]
         ]
         for condition in conditions:
             query = Query(conditions=(condition,))

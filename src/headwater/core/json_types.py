@@ -35,6 +35,7 @@ __all__ = [
     "boolean",
     "day",
     "decimal",
+    "exact",
     "floating",
     "integer",
     "local_timestamp",
@@ -64,21 +65,22 @@ class Misfit(ValueError):
 
 def parse(text: str | bytes) -> Any:
     """Return what JSON says, without losing a digit; raises ValueError or RecursionError."""
-    return json.loads(text, parse_float=_exact, parse_constant=_no_constant)
+    return json.loads(text, parse_float=exact, parse_constant=_no_constant)
 
 
-def _exact(text: str) -> Decimal:
+def exact(text: str) -> Decimal:
+    """Return the number that a text of JSON stands for."""
     try:
         return Decimal(text)
     except InvalidOperation:  # the exponent has 19 digits or more
-        return Decimal(0) if "e-" in text.lower() else Decimal("Infinity")
+        return Decimal(0) if "e-" in text.lower() else Decimal("Infinity" if text[0] != "-" else "-Infinity")
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON: write it as a string")
 
 
-DECODER = json.JSONDecoder(parse_float=_exact, parse_constant=_no_constant)
+DECODER = json.JSONDecoder(parse_float=exact, parse_constant=_no_constant)
 """Reads a value in the middle of a text as `parse` does."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from headwater.core.json_types import exact
 from headwater.views.columns import NUMBER, parts
 from headwater.views.store import Condition, Query
 
@@ -16,6 +17,8 @@ __all__ = ["index_expressions", "select", "storable"]
 
 Parameter = str | int | float | Decimal
 
+_MOST_DIGITS = 1000
+_LARGEST = Decimal(f"1e{_MOST_DIGITS}")
 _RANGES = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 
 _AS_OF = """
@@ -112,7 +115,7 @@ def _fits(condition: Condition) -> tuple[str, list[Parameter]]:
     if not NUMBER.fullmatch(given):
         return texts, of_text
     numbers = f"({rank} = 1 AND {number} {sign} %s AND json_typeof({value}) = 'number')"
-    return f"({numbers} OR {texts})", [*names * 2, Decimal(given), *names, *of_text]
+    return f"({numbers} OR {texts})", [*names * 2, _decimal(given), *names, *of_text]
 
 
 def _equals(column: str, text: str) -> tuple[str, list[Parameter]]:
@@ -129,9 +132,17 @@ def _equals(column: str, text: str) -> tuple[str, list[Parameter]]:
             return condition, [*names * 2, int(text == "true"), *names]
         case _ if NUMBER.fullmatch(text):
             is_number = f"({rank} = 1 AND {number} = %s AND json_typeof({value}) = 'number')"
-            return f"({is_text} OR {is_number})", [*of_text, *names * 2, Decimal(text), *names]
+            return f"({is_text} OR {is_number})", [*of_text, *names * 2, _decimal(text), *names]
         case _:
             return is_text, of_text
+
+
+def _decimal(text: str) -> Decimal:
+    """Return a number that Postgres takes: to those in rows, one of a thousand digits is as good as a longer one."""
+    number = exact(text)
+    if number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS:
+        return number
+    return Decimal(0) if number.adjusted() < 0 else _LARGEST.copy_sign(number)
 
 
 def _value(column: str) -> tuple[str, list[Parameter]]:
