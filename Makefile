@@ -1,6 +1,6 @@
 # Every target installs what it needs into .venv first; a second run finds it there and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev servers check lint fast test bench docs clean
+.PHONY: help setup demo dev servers check lint fast test bench docs upgrade clean
 
 BIN := .venv/bin
 # A run starts hundreds of processes: none of them is to compile the same modules again.
@@ -47,6 +47,9 @@ bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side
 docs:           ## Write the generated pages of docs/ anew
 	@tools/setup demo
 	$(BIN)/headwater settings --markdown > docs/settings.md
+
+upgrade:        ## Take the newest versions of everything that is installed, and write them down
+	@tools/setup upgrade
 
 clean:          ## Remove everything that was made, .venv included
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,9 @@ case "$*" in
   "-m pip install"*)
     [ -e no-network ] && exit 1
     echo "${*: -1}" >>asked
+    [[ "$*" == *"--constraint tools/versions.txt"* ]] || echo unpinned >>asked
     cp "$0" .venv/bin/headwater ;;
+  *" freeze "*) echo "six==1.17.0" ;;
   "-") cat >/dev/null ;;
 esac
 """
@@ -57,9 +60,9 @@ def checkout(tmp_path: Path) -> Checkout:
     root, programs = tmp_path / "checkout", tmp_path / "bin"
     (root / "tools").mkdir(parents=True)
     programs.mkdir()
-    shutil.copy(ROOT / "tools" / "setup", root / "tools" / "setup")
-    shutil.copy(ROOT / "pyproject.toml", root / "pyproject.toml")
-    for program in ("bash", "env", "dirname", "cat", "sha256sum", "cp", "mkdir", "sed"):
+    for name in ("tools/setup", "tools/versions.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    for program in ("bash", "env", "dirname", "cat", "sha256sum", "cp", "mkdir", "sed", "mv", "rm", "tee"):
         found = shutil.which(program)
         assert found
         (programs / program).symlink_to(found)
@@ -86,10 +89,11 @@ def test_dev_adds_to_demo(checkout: Checkout) -> None:
     assert checkout.asked() == []
 
 
-def test_a_changed_project_is_installed_again(checkout: Checkout) -> None:
+@pytest.mark.parametrize("name", ["pyproject.toml", "tools/versions.txt"])
+def test_a_changed_project_is_installed_again(checkout: Checkout, name: str) -> None:
     checkout.setup("dev")
     checkout.asked()
-    with (checkout.root / "pyproject.toml").open("a") as file:
+    with (checkout.root / name).open("a") as file:
         file.write("\n# changed\n")
     assert checkout.setup("dev").returncode == 0
     assert checkout.asked() == [".[all]", ".venv/dev-requirements.txt"]
@@ -101,6 +105,31 @@ def test_a_moved_checkout_is_installed_again(checkout: Checkout) -> None:
     moved = Checkout(checkout.root.rename(checkout.root.with_name("moved")), checkout.environment)
     assert moved.setup("demo").returncode == 0
     assert moved.asked() == [".[all]"]
+
+
+def test_an_upgrade_takes_the_newest_and_writes_it_down(checkout: Checkout) -> None:
+    checkout.setup("dev")
+    checkout.asked()
+    assert checkout.setup("upgrade").returncode == 0
+    assert checkout.asked() == ["venv", ".[all]", "unpinned", ".venv/dev-requirements.txt", "unpinned"]
+    lines = (checkout.root / "tools" / "versions.txt").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["six==1.17.0"]
+    assert lines[0].startswith("# The versions")
+    assert checkout.setup("dev").returncode == 0
+    assert checkout.asked() == []
+
+
+def test_every_package_of_the_project_has_a_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"].values()
+    wanted = {
+        re.match(r"[a-z0-9-]+", line)[0]  # type: ignore[index]
+        for group in (project["project"]["dependencies"], project["dependency-groups"]["dev"], *extras)
+        for line in group
+    }
+    lines = (ROOT / "tools" / "versions.txt").read_text().splitlines()
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if not line.startswith("#")}
+    assert wanted - {"headwater"} <= pinned
 
 
 def test_a_failed_install_is_tried_again(checkout: Checkout) -> None:

@@ -200,7 +200,7 @@ class ViewStore(ABC):
         """Return what a row is and was, newest first, as far back as the view's history goes."""
 
     @abstractmethod
-    def read(self, view: str, query: Query = Query()) -> Snapshot:  # noqa: B008  # it is frozen
+    def read(self, view: str, query: Query = Query()) -> Snapshot:  # it is frozen
         """Return rows, and the token that belongs to them."""
 
     def rows(self, view: str, *, after: str | None = None, limit: int = 1000) -> list[StoredRow]:
