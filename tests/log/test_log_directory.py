@@ -56,7 +56,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (json.dumps({"version": 2, "cluster_id": "x"}), "use a newer Headwater"),
+        (json.dumps({"version": 3, "cluster_id": "x"}), "use a newer Headwater"),
         ("garbage", "does not read"),
         ("", "does not read"),
         ("[]", "does not read"),

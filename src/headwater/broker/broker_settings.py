@@ -101,6 +101,14 @@ _OWN: Final = (
         between(1024 * 1024),
     ),
     Setting(
+        "headwater.journal.bytes",
+        Kind.LONG,
+        64 * 1024 * 1024,
+        "The size of the journal, one file that is synced in place of the segments of many partitions, once a broker "
+        "has something to do; at least 4 MiB, and 0 is none: then each partition is synced by itself.",
+        between(0, 2**40),
+    ),
+    Setting(
         "headwater.max.partitions",
         Kind.INT,
         100_000,

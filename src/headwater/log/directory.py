@@ -2,6 +2,7 @@
 
     lock                      held by the process that has the directory open
     format                    which version of this layout it is, and the cluster's id
+    journal                   what was synced in place of segments, while a broker runs and after a crash
     topics/NAME.ID/PARTITION/ a partition's segments, indexes and checkpoint
     state/NAME/               the logs of the broker's own state machines
 
@@ -28,13 +29,15 @@ from pathlib import Path
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
 from headwater.log.errors import DirectoryLocked, UnknownFormat
+from headwater.log.journal import Journal, redo
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import open_partition
 from headwater.log.segment import OpenFiles
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+_BEFORE_THE_JOURNAL = 1
 _DELETED = ".deleted"
 _ORPHAN = ".orphan"
 _TOPIC = re.compile(r"(.+)\.([0-9a-f]{32})")
@@ -43,7 +46,15 @@ _TOPIC = re.compile(r"(.+)\.([0-9a-f]{32})")
 class LogDirectory:
     """The logs in one data directory."""
 
-    def __init__(self, path: Path, *, synced: bool, disk: Disk | None = None, open_files: int = 1024) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synced: bool,
+        disk: Disk | None = None,
+        open_files: int = 1024,
+        journal_bytes: int = 0,
+    ) -> None:
         self.path = path
         self.disk = disk or Disk()
         self.synced = synced
@@ -55,6 +66,7 @@ class LogDirectory:
         """Called when a segment of a topic's log is full and another one begins."""
         self.on_drop: Callable[[list[Path]], object] | None = None
         """Called with the files of deleted segments, to have `remove` run elsewhere."""
+        self.journal = Journal(self.disk, path, journal_bytes) if synced and journal_bytes else None
         self._make_root()
         self._lock = self._take_lock()
         try:
@@ -62,6 +74,7 @@ class LogDirectory:
             self.disk.make_directory(path / "topics")
             self.disk.make_directory(path / "state")
             self.disk.sync_directory(path)
+            redo(self.disk, path)
         except BaseException:
             os.close(self._lock)
             raise
@@ -93,16 +106,21 @@ class LogDirectory:
                 raise UnknownFormat(
                     f"{path} is missing though there is data beside it: restore that file"
                 ) from None
-            cluster_id = _new_cluster_id()
-            body = json.dumps({"version": FORMAT, "cluster_id": cluster_id}).encode() + b"\n"
-            self.disk.write_file(path, body, durable=True)
-            return cluster_id
+            return self._write_format(path, _new_cluster_id())
         except (ValueError, KeyError, TypeError):
             raise UnknownFormat(f"{path} does not read: restore it, or use another data directory") from None
+        if version == _BEFORE_THE_JOURNAL:
+            # A version that knows no journal would lose what is in one.
+            return self._write_format(path, cluster_id)
         if version != FORMAT:
             raise UnknownFormat(
                 f"{self.path} has format {version} and this version reads format {FORMAT}: use a newer Headwater"
             )
+        return cluster_id
+
+    def _write_format(self, path: Path, cluster_id: str) -> str:
+        body = json.dumps({"version": FORMAT, "cluster_id": cluster_id}).encode() + b"\n"
+        self.disk.write_file(path, body, durable=True)
         return cluster_id
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -228,6 +246,8 @@ class LogDirectory:
             log.close()
         self._logs.clear()
         self._states.clear()
+        if self.journal is not None:
+            self.journal.close()
         os.close(self._lock)
 
     def _doomed_directory(self, topic_id: uuid.UUID) -> Path:

@@ -30,6 +30,10 @@ class Disk:
         """Read up to `size` bytes at `position`."""
         return os.pread(fd, size, position)
 
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Read into a buffer at `position`, and return how much was read."""
+        return os.preadv(fd, [buffer], position)
+
     def cached(self, fd: int, position: int) -> bool:
         """Tell whether the byte at `position` is in the page cache; true where the system cannot tell."""
         try:

@@ -4,9 +4,9 @@
     |   readers may see   |  written, not synced  |  next append
 
 Offsets are given on append and never change, go back, or come again. The high watermark follows what is
-known to be on stable storage, so a reader never sees a record that a power loss could take back and
-replace by another one at the same offset; with durability left to the operating system it follows
-the end.
+known to be on stable storage, in the segments or in the journal, so a reader never sees a record that a
+power loss could take back and replace by another one at the same offset; with durability left to the
+operating system it follows the end.
 
 After a failed sync nobody knows which bytes are on disk (the kernel may drop them and report success
 the next time), so the partition stops acknowledging, says so, and never tries again in this process.
@@ -63,6 +63,7 @@ class GrowingLog:
         "_unsynced",
         "_visible",
         "_visible_end",
+        "abandoned",
         "config",
         "directory",
         "disk",
@@ -70,6 +71,7 @@ class GrowingLog:
         "error",
         "files",
         "high_watermark",
+        "journal_key",
         "leader_epoch",
         "on_advance",
         "on_drop",
@@ -80,6 +82,7 @@ class GrowingLog:
         "segments",
         "start_offset",
         "synced",
+        "synced_to",
         "topic",
         "transactions",
     )
@@ -106,9 +109,14 @@ class GrowingLog:
         self.start_offset = 0
         self.end_offset = 0
         self.high_watermark = 0
+        self.synced_to = 0
+        """The offset up to which the segments were synced by this process; the high watermark may be ahead of it."""
+        self.journal_key: bytes | None = None
         self.producers = Producers()
         self.transactions = Transactions()
         self.error: str | None = None
+        self.abandoned = False
+        """Whether the log is being deleted."""
         self.recovered = False
         """Whether opening had to read batches that no checkpoint vouched for."""
         self.on_advance: dict[object, Callable[[], None]] = {}
@@ -323,12 +331,41 @@ class GrowingLog:
         """Whether there is anything that a sync could make durable."""
         return bool(self._unsynced) and self.error is None
 
+    def works(self) -> list[SyncWork]:
+        """Return the works that make all that was appended so far durable; one of them may be under way already."""
+        under_way = self._flights if self.end_offset > self.high_watermark else []
+        return [*under_way, self.begin_sync()] if self.needs_sync else list(under_way)
+
+    def tail(self) -> tuple[Segment, int] | None:
+        """Return the growing segment, and the position up to which the log is durable, if a journal can take the rest.
+
+        It cannot as long as the segment's name, or the end of the one before it, is not durable.
+        """
+        if not self.synced or not self._has_synced or self._owed_names or self.error is not None:
+            return None
+        segment = self._visible
+        if segment is None or segment is not self.segments[-1]:
+            return None
+        if any(work.directories for work in self._flights):
+            return None
+        return segment, self._visible_end
+
+    @property
+    def owes_names(self) -> bool:
+        """Whether a segment was begun whose name is not durable yet."""
+        return self._owed_names > 0
+
+    def owes_sync_of(self, offset: int) -> bool:
+        """Whether the segments were not yet synced up to an offset."""
+        return self.synced_to < offset
+
     def begin_sync(self) -> SyncWork:
         """Return the work that makes all that was appended so far durable."""
         if not self.synced:
             for segment in self._unsynced:
                 segment.pins += 1
-        work = SyncWork(self, self._unsynced, self._unsynced_directories())
+        before = self._flights[-1] if self._flights else None
+        work = SyncWork(self, self._unsynced, self._unsynced_directories(), before)
         self._unsynced, self._owed_names, self._has_synced = [], 0, True
         if self._since_checkpoint >= CHECKPOINT_BYTES:
             # Appends go on while the disk works: the checkpoint is of this moment, which the sync covers.
@@ -356,6 +393,8 @@ class GrowingLog:
         """
         if work not in self._flights:
             return
+        while self._flights[0] is not work:
+            self.end_sync(self._flights[0])
         self._flights.remove(work)
         for segment in work.segments:
             self.files.unpin(segment)
@@ -366,6 +405,7 @@ class GrowingLog:
             return
         if self.error is not None:
             return
+        self.synced_to = work.offset
         if work.offset > self.high_watermark:
             self.show(work.segment, work.position, work.offset)
         if work.checkpoint is not None and work.coverage is not None:
@@ -451,7 +491,7 @@ class GrowingLog:
     def abandon(self) -> None:
         """Close the files of a log that is being deleted, and let whoever waits look again."""
         self.error = f"{self.topic}-{self.partition} was deleted"
-        self._closed = True
+        self.abandoned = self._closed = True
         self._release()
 
     def _release(self) -> None:

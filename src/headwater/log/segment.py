@@ -204,6 +204,13 @@ class Segment:
             raise
         self._note(position, total, header, base_offset, index_interval)
 
+    def read_into(self, buffer: memoryview, position: int) -> bool:
+        """Fill a buffer with bytes that were just appended; false where they cannot be read."""
+        try:
+            return self._files.disk.pread_into(self.descriptor, buffer, position) == len(buffer)
+        except OSError:
+            return False
+
     def _note(self, position: int, size: int, header: Header, base_offset: int, index_interval: int) -> None:
         timestamp = header.max_timestamp
         index = self.index

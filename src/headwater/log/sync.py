@@ -18,6 +18,7 @@ class SyncWork:
     """What it takes to make a partition durable up to the moment of `begin_sync`."""
 
     __slots__ = (
+        "_before",
         "_done",
         "_lock",
         "checkpoint",
@@ -33,8 +34,11 @@ class SyncWork:
         "segments",
     )
 
-    def __init__(self, log: GrowingLog, segments: list[Segment], directories: list[Path]) -> None:
+    def __init__(
+        self, log: GrowingLog, segments: list[Segment], directories: list[Path], before: SyncWork | None
+    ) -> None:
         self.log = log
+        self._before = before
         self.disk = log.disk
         self.segments = segments
         self.error: OSError | None = None
@@ -54,10 +58,18 @@ class SyncWork:
     def run(self) -> None:
         """Sync the files, then the directories that name new ones; any thread may do this.
 
-        It is done once: whoever comes second waits for the first.
+        It is done once: whoever comes second waits for the first. Works of one log are done one after the other:
+        the kernel tells of a write that failed to one sync alone, and the others would take it for done.
         """
         with self._lock:
-            if self._done or self.error is not None:
+            if self._done:
+                return
+            self._done = True
+            if self._before is not None:
+                self._before.run()
+                self.error = self.error or self._before.error
+                self._before = None
+            if self.error is not None:
                 return
             try:
                 for fd in self.files:
@@ -66,4 +78,7 @@ class SyncWork:
                     self.disk.sync_directory(directory)
             except OSError as error:
                 self.error = error
-            self._done = True
+
+    def end(self) -> None:
+        """Have the log take note of what was achieved."""
+        self.log.end_sync(self)

@@ -75,10 +75,12 @@ class Node:
         self.counters = Counters()
         self.log_limit = LogLimit(clock)
         self.recovery_seconds = 0.0
-        self.logs = LogDirectory(data, synced=synced)
+        self.logs = LogDirectory(data, synced=synced, journal_bytes=self.number("headwater.journal.bytes"))
         self.disk = DiskWatch(data, self.number("headwater.disk.reserve.bytes"))
         self.cold = ColdReader(self.logs.files, self.loop.call_soon_threadsafe)
-        self.commit = GroupCommit(self.loop.call_soon, self.loop.call_soon_threadsafe)
+        self.commit = GroupCommit(
+            self.loop.call_soon, self.loop.call_soon_threadsafe, journal=self.logs.journal
+        )
         self.topics = Topics(self.node_id, config)
         self.producer_ids = ProducerIds()
         self.users = Users(secrets.token_bytes(32))

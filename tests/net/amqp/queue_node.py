@@ -13,6 +13,8 @@ import pytest
 
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.queue import Queue
+from headwater.log import commit as commit_module
+from headwater.log import journal as journal_module
 from headwater.log.directory import LogDirectory
 from headwater.net import node as node_module
 from headwater.net.amqp.service import QueueService
@@ -27,6 +29,7 @@ from headwater.testing.disk import FaultyDisk
 __all__ = ["Receiver", "Shelf", "message", "number_of"]
 
 ME = 1
+_SMALL_JOURNAL = {"headwater.journal.bytes": "1"}
 
 
 def message(number: int, routing_key: str = "q", *, size: int = 0, **properties: Any) -> Message:
@@ -108,13 +111,17 @@ class Shelf:
         self.synced = synced
         self._crashes = 0
 
-        def directory(path: Path, *, synced: bool) -> LogDirectory:
-            return LogDirectory(path, synced=synced, disk=self.disk)
+        def directory(path: Path, *, synced: bool, journal_bytes: int) -> LogDirectory:
+            return LogDirectory(path, synced=synced, disk=self.disk, journal_bytes=journal_bytes)
 
         monkeypatch.setattr(node_module, "LogDirectory", directory)
+        # A journal that is there soon, and soon full.
+        monkeypatch.setattr(commit_module, "JOURNAL_AFTER", 3)
+        monkeypatch.setattr(journal_module, "MOST", 16 * 1024)
+        monkeypatch.setattr(journal_module, "LEAST_BYTES", 64 * 1024)
 
     def start(self) -> QueueService:
-        self.node = Node(self.disk.root, self.clock, {}, synced=self.synced, queues=True)
+        self.node = Node(self.disk.root, self.clock, _SMALL_JOURNAL, synced=self.synced, queues=True)
         self.loop = MortalLoop(self.node.loop)
         self.node.loop = self.loop  # type: ignore[assignment]
         self.node.open()

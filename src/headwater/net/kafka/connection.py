@@ -383,8 +383,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def reply(self, slot: Slot, pieces: list[Any]) -> None:
         """Give the response for `slot`; it leaves when those before it have left."""
         slot.pieces = pieces
+        if self._slots and self._slots[0] is slot:
+            self.send_replies()
+
+    def send_replies(self) -> None:
+        """Send the responses that are there, up to the first that is not, with one write."""
         slots = self._slots
-        if not slots or slots[0] is not slot or self._transport is None:
+        if not slots or slots[0].pieces is None or self._transport is None:
             return
         ready: list[Any] = []
         while slots and slots[0].pieces is not None:

@@ -103,7 +103,9 @@ def produce(connection: KafkaConnection, header: RequestHeader, buffer: memoryvi
         final = results
         if node.failed is not None or any(log.error is not None for log in appended):
             final = [_after_failure(node, result) for result in results]
-        connection.reply(slot, [encode_produce_response(version, header.correlation_id, final, throttle_ms)])
+        slot.pieces = [encode_produce_response(version, header.correlation_id, final, throttle_ms)]
+        # A round answers several requests of a connection: one write, and the client wakes up once.
+        node.commit.after_answers(connection.send_replies)
         if began:
             counters.produce_seconds.observe(perf_counter() - began)
 
