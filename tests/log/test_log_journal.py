@@ -13,7 +13,7 @@ import pytest
 from compaction_helpers import compact, newest, walk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_helpers import NOW, TOPIC, TOPIC_ID, append, contents, kill, rows
+from log_helpers import NOW, TOPIC, TOPIC_ID, append, contents, kill, open_log, release, rows
 from test_log_commit import GatedDisk, Loop
 
 from effort import examples
@@ -182,6 +182,14 @@ def test_the_first_records_of_a_life_are_synced_with_their_directory(shelf: Shel
     shelf.journal.activate()
     append(shelf.log(), rows(1))
     assert not shelf.enter()
+
+
+def test_a_log_whose_durability_is_left_to_the_system_is_synced_itself(shelf: Shelf) -> None:
+    shelf.use_journal()
+    other = open_log(shelf.disk.root / "topics" / "other", disk=shelf.disk, synced=False)
+    append(other, rows(1))
+    assert not shelf.enter(other), "only its own sync leads to a checkpoint"
+    release(other)
 
 
 def test_large_rounds_are_synced_themselves(shelf: Shelf) -> None:

@@ -351,9 +351,9 @@ class GrowingLog:
         return segment, self._visible_end
 
     @property
-    def owes_names(self) -> bool:
-        """Whether a segment was begun whose name is not durable yet."""
-        return self._owed_names > 0
+    def is_durable(self) -> bool:
+        """Whether a log whose acknowledgements wait for the disk has nothing, not even a name, to make durable."""
+        return self.synced and self.high_watermark == self.end_offset and not self._owed_names
 
     def owes_sync_of(self, offset: int) -> bool:
         """Whether the segments were not yet synced up to an offset."""

@@ -58,7 +58,7 @@ _FRAME = struct.Struct(">4sIQI")
 _CRC = struct.Struct(">I")
 _CHECKED_FROM = len(_MAGIC) + _CRC.size
 _ENTRY = struct.Struct(">HQQI")
-_MOST_LOGS = 256
+_MOST_LOGS = 1024
 """How many partitions may have entries in a half: each has a file open until it is synced."""
 _MOST_OPEN = 64
 
@@ -156,7 +156,7 @@ class Journal:
         places: list[_Place] = []
         buffer, at = self._buffer, _FRAME.size
         for log in logs:
-            if log.error is not None or (log.high_watermark == log.end_offset and not log.owes_names):
+            if log.error is not None or log.is_durable:
                 continue
             tail = log.tail()
             if tail is None:
