@@ -10,7 +10,7 @@ from bench.scenarios.base import Scale, Scenario
 from bench.scenarios.capture_large import CaptureLarge
 from bench.scenarios.capture_postgres import CapturePostgres
 from bench.scenarios.compaction import Compaction
-from bench.scenarios.confluent import ConfluentProducer
+from bench.scenarios.confluent import ConfluentProducer, SpreadProducer
 from bench.scenarios.connections import Connections
 from bench.scenarios.events_append import EventsAppend
 from bench.scenarios.latency import Latency, LatencyWithoutSync
@@ -40,6 +40,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Startup(),
     Throughput(),
     ConfluentProducer(),
+    SpreadProducer(),
     Transactions(),
     Compaction(),
     SlowConsumer(),
