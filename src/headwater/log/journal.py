@@ -346,8 +346,9 @@ class _Targets:
                 self._closed = True
             fd = self._open[path] = self._disk.open(path)
         if self._disk.pread(fd, len(entry.data), entry.position) != entry.data:
-            _write(self._disk, fd, entry.data, entry.position)
             self._restored += len(entry.data)
+        # Also what reads as it should: it may be in the page cache alone, of a file whose sync has failed.
+        _write(self._disk, fd, entry.data, entry.position)
 
     def _synced_to(self, directory: str) -> tuple[int, int]:
         """Return the segment and the position up to which a checkpoint says that the partition was synced."""
