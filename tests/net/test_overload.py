@@ -253,3 +253,25 @@ def test_a_batch_larger_than_the_limit_allows_is_read_all_the_same(running: Brok
         answer = raw.finish("fetch", 13)
         assert answer.responses[0].partitions[0].records
         assert answer.throttle_time.total_seconds() == pytest.approx(10, abs=1)
+
+
+def test_fetches_are_read_into_memory_that_earlier_ones_had(running: BrokerProcess) -> None:
+    fill_topic(running, "read", 20)
+    with connect(running) as raw:
+        identity = topic_id(raw, "read")
+        for _ in range(5):
+            _fetch_all(raw, identity)
+        before = _page_faults(running.pid)
+        for _ in range(20):
+            _fetch_all(raw, identity)
+        faults = _page_faults(running.pid) - before
+    assert faults < 20 * MB // 4096 / 4, "a page that is asked for anew is cleared first"
+
+
+def _fetch_all(raw: Raw, identity: Any) -> None:
+    fetch(raw, identity, MB)
+    raw.finish("fetch", 13)
+
+
+def _page_faults(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])

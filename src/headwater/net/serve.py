@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import resource
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# malloc.h
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_KEPT_PIECE = 4 * 1024 * 1024
+_KEPT_BYTES = 16 * 1024 * 1024
+
 _DRAIN_SECONDS = 5.0
 
 
@@ -54,6 +61,7 @@ def run_broker(options: BrokerOptions) -> int:
     if options.amqp is not None:
         options.access.check(options.amqp[0])
     _allow_open_files()
+    _keep_memory()
     return uvloop.run(_serve(options))
 
 
@@ -148,6 +156,18 @@ def _allow_open_files() -> None:
     """Have as many connections and segments open as the system lets this process have."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _keep_memory() -> None:
+    """Have the C library keep some of the memory that answers to fetches were read into, for the next ones.
+
+    It gives pieces of a megabyte back to the system at once, which then clears every page that is asked for again:
+    half of what a fetch costs. Where this is not glibc, nothing changes.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_PIECE)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 async def _start_metrics(options: BrokerOptions, node: Node, listener: KafkaListener) -> MetricsServer | None:
