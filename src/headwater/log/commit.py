@@ -116,13 +116,13 @@ class GroupCommit:
         for thread in self._threads:
             thread.join()
         self._closed = True
-        for round_ in (self._settling, self._running):
-            if round_ is not None:
-                for work in round_.works:
-                    if isinstance(work, JournalWork) and work.error is not None:
-                        for place in work.places:
-                            place.log.sync()
-                self._end(round_)
+        if self._settling is not None:
+            self._end(self._settling)
+        if self._running is not None:
+            for work in self._running.works:
+                if isinstance(work, JournalWork):
+                    work.sync_instead()
+            self._end(self._running)
         self._settling = self._running = None
 
     def _schedule(self) -> None:

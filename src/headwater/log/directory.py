@@ -29,9 +29,10 @@ from pathlib import Path
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
 from headwater.log.errors import DirectoryLocked, UnknownFormat
-from headwater.log.journal import Journal, redo
+from headwater.log.journal import Journal
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import open_partition
+from headwater.log.redo import redo
 from headwater.log.segment import OpenFiles
 
 logger = logging.getLogger(__name__)

@@ -355,10 +355,6 @@ class GrowingLog:
         """Whether a log whose acknowledgements wait for the disk has nothing, not even a name, to make durable."""
         return self.synced and self.high_watermark == self.end_offset and not self._owed_names
 
-    def owes_sync_of(self, offset: int) -> bool:
-        """Whether the segments were not yet synced up to an offset."""
-        return self.synced_to < offset
-
     def begin_sync(self) -> SyncWork:
         """Return the work that makes all that was appended so far durable."""
         if not self.synced:

@@ -4,7 +4,7 @@ A sync of a file that grows waits for the file system's own journal as well; a s
 there waits for the disk alone, and takes half the time. So the ends of the partitions that were just written to are
 copied into one file that never changes its size, and that file is synced in place of theirs. What is in the
 journal counts as durable. The partitions' own files are synced later, many appends at a time; and after a
-power loss what they lack is written to them again, from the journal, before anything else looks at them.
+power loss what they lack is written to them again (`headwater.log.redo`), before anything else looks at them.
 
     journal     two halves, each with frames one after the other, of which each begins at a page of its own
     frame       magic, CRC-32C of all that follows, sequence, length, and then its entries
@@ -33,16 +33,15 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from headwater.log import checkpoint as checkpoint_file
 from headwater.log.disk import Disk
-from headwater.log.partition import DROPPED, PartitionLog
-from headwater.log.segment import Segment, segment_name
+from headwater.log.partition import PartitionLog
+from headwater.log.segment import Segment
 from headwater.record.batch import Buffer
 
 logger = logging.getLogger(__name__)
@@ -52,15 +51,14 @@ MOST = 1024 * 1024
 """The largest frame: what is more is written once, to where it belongs, and synced there."""
 LEAST_BYTES = 4 * MOST
 """The smallest size of the file."""
-_PAGE = 4096
-_MAGIC = b"HWJ1"
-_FRAME = struct.Struct(">4sIQI")
+PAGE = 4096
+MAGIC = b"HWJ1"
+FRAME = struct.Struct(">4sIQI")
 _CRC = struct.Struct(">I")
-_CHECKED_FROM = len(_MAGIC) + _CRC.size
-_ENTRY = struct.Struct(">HQQI")
+CHECKED_FROM = len(MAGIC) + _CRC.size
+ENTRY = struct.Struct(">HQQI")
 _MOST_LOGS = 1024
 """How many partitions may have entries in a half: each has a file open until it is synced."""
-_MOST_OPEN = 64
 
 
 class _Place(NamedTuple):
@@ -91,6 +89,12 @@ class JournalWork:
         except OSError as error:
             self.error = error
 
+    def sync_instead(self) -> None:
+        """Where the journal has failed, sync the partitions themselves, here and now."""
+        if self.error is not None:
+            for place in self.places:
+                place.log.sync()
+
     def end(self) -> None:
         """Let readers see what is durable now, or give the journal up."""
         if self.error is not None:
@@ -109,7 +113,7 @@ class Journal:
         self._full: list[PartitionLog] = []
         self._disk = disk
         self._root = root
-        self._half_size = max(size, LEAST_BYTES) // 2 // _PAGE * _PAGE
+        self._half_size = max(size, LEAST_BYTES) // 2 // PAGE * PAGE
         self._fd = -1
         self._half = 0
         self._position = 0
@@ -126,7 +130,7 @@ class Journal:
         fd = self._disk.open(fresh)
         try:
             for start in range(0, 2 * self._half_size, MOST):
-                _write(self._disk, fd, zeros[: 2 * self._half_size - start], start)
+                write_all(self._disk, fd, zeros[: 2 * self._half_size - start], start)
             self._disk.sync(fd)
             self._disk.rename(fresh, path)
             self._disk.sync_directory(self._root)
@@ -154,7 +158,7 @@ class Journal:
         if not self.active:
             return None
         places: list[_Place] = []
-        buffer, at = self._buffer, _FRAME.size
+        buffer, at = self._buffer, FRAME.size
         for log in logs:
             if log.error is not None or log.is_durable:
                 continue
@@ -163,11 +167,11 @@ class Journal:
                 return None
             segment, position = tail
             key, length = self._key(log), segment.size - position
-            data_at = at + _ENTRY.size + len(key)
+            data_at = at + ENTRY.size + len(key)
             if data_at + length > len(buffer):
                 return None
-            _ENTRY.pack_into(buffer, at, len(key), segment.base_offset, position, length)
-            buffer[at + _ENTRY.size : data_at] = key
+            ENTRY.pack_into(buffer, at, len(key), segment.base_offset, position, length)
+            buffer[at + ENTRY.size : data_at] = key
             at = data_at + length
             if not segment.read_into(buffer[data_at:at], position):
                 return None
@@ -181,13 +185,13 @@ class Journal:
     def _frame(self, places: list[_Place], frame: memoryview) -> JournalWork:
         self._sequence += 1
         size = len(frame)
-        _FRAME.pack_into(frame, 0, _MAGIC, 0, self._sequence, size - _FRAME.size)
-        _CRC.pack_into(frame, len(_MAGIC), crc32c(frame[_CHECKED_FROM:]))
+        FRAME.pack_into(frame, 0, MAGIC, 0, self._sequence, size - FRAME.size)
+        _CRC.pack_into(frame, len(MAGIC), crc32c(frame[CHECKED_FROM:]))
         work = JournalWork(self, places, frame, self._position)
         owing = self._owing[self._half]
         for place in places:
             owing[place.log] = place.offset
-        self._position += -(-size // _PAGE) * _PAGE
+        self._position += -(-size // PAGE) * PAGE
         return work
 
     def _make_room(self, size: int) -> bool:
@@ -203,7 +207,7 @@ class Journal:
         return True
 
     def _is_free(self, owing: dict[PartitionLog, int]) -> bool:
-        unsynced = {log for log, offset in owing.items() if log.owes_sync_of(offset)}
+        unsynced = {log for log, offset in owing.items() if log.synced_to < offset}
         if any(not log.abandoned for log in unsynced):
             return False
         # That they are deleted is durable one round after it happened, and a crash may undo it until then.
@@ -217,7 +221,7 @@ class Journal:
 
     def write(self, data: Buffer, at: int) -> None:
         """Write at a place of the file, and return when that is on stable storage."""
-        _write(self._disk, self._fd, data, at)
+        write_all(self._disk, self._fd, data, at)
         self._disk.sync(self._fd)
 
     def give_up(self, error: OSError) -> None:
@@ -236,142 +240,13 @@ class Journal:
         self.active = False
         self._disk.close(self._fd)
         self._fd = -1
-        owing = [log for half in self._owing for log, offset in half.items() if log.owes_sync_of(offset)]
+        owing = [log for half in self._owing for log, offset in half.items() if log.synced_to < offset]
         if all(log.abandoned for log in owing):
             self._disk.remove(self._root / NAME)
 
 
-def _write(disk: Disk, fd: int, data: Buffer, at: int) -> None:
+def write_all(disk: Disk, fd: int, data: Buffer, at: int) -> None:
+    """Write all of `data` at a place of a file."""
     written = disk.pwrite(fd, data, at)
     while written < len(data):
         written += disk.pwrite(fd, memoryview(data)[written:], at + written)
-
-
-# -- after a crash -----------------------------------------------------------------------------------
-
-
-class _Entry(NamedTuple):
-    directory: str
-    segment: int
-    position: int
-    data: memoryview
-
-
-def redo(disk: Disk, root: Path) -> None:
-    """Write what a journal has to where it belongs, and remove it; where there is none, do nothing."""
-    path = root / NAME
-    disk.remove(path.with_name(NAME + ".new"))
-    if not path.exists():
-        return
-    fd = disk.open(path)
-    try:
-        with _Targets(disk, root) as targets:
-            for entries in _in_order(disk, fd):
-                for entry in entries:
-                    targets.write(entry)
-            targets.sync()
-    finally:
-        disk.close(fd)
-    disk.remove(path)
-    disk.sync_directory(root)
-
-
-def _in_order(disk: Disk, fd: int) -> Iterator[list[_Entry]]:
-    half = disk.size(fd) // 2
-    starts = sorted(
-        (0, half), key=lambda start: next((s for s, _ in _frames(disk, fd, start, start + half)), 0)
-    )
-    for start in starts:
-        for _, entries in _frames(disk, fd, start, start + half):
-            yield entries
-
-
-def _frames(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, list[_Entry]]]:
-    """Yield the sequences and entries of the frames of a half, as far as they continue one another."""
-    expected: int | None = None
-    while position + _FRAME.size <= end:
-        head = disk.pread(fd, _FRAME.size, position)
-        if len(head) < _FRAME.size:
-            return
-        magic, crc, sequence, length = _FRAME.unpack(head)
-        if magic != _MAGIC or expected not in (None, sequence) or length > end - position - _FRAME.size:
-            return
-        data = head + disk.pread(fd, length, position + _FRAME.size)
-        if len(data) < _FRAME.size + length or crc32c(memoryview(data)[_CHECKED_FROM:]) != crc:
-            return
-        yield sequence, list(_entries(memoryview(data)[_FRAME.size :]))
-        expected = sequence + 1
-        position += -(-len(data) // _PAGE) * _PAGE
-
-
-def _entries(body: memoryview) -> Iterator[_Entry]:
-    at = 0
-    while at < len(body):
-        key_size, segment, position, length = _ENTRY.unpack_from(body, at)
-        key_at = at + _ENTRY.size
-        data_at = key_at + key_size
-        at = data_at + length
-        yield _Entry(bytes(body[key_at:data_at]).decode(), segment, position, body[data_at:at])
-
-
-class _Targets:
-    """The segments that entries belong to."""
-
-    def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk = disk
-        self._root = root
-        self._known: dict[str, tuple[int, int]] = {}
-        self._open: dict[Path, int] = {}
-        self._closed = False
-        self._restored = 0
-
-    def __enter__(self) -> _Targets:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for fd in self._open.values():
-            self._disk.close(fd)
-
-    def write(self, entry: _Entry) -> None:
-        """Write an entry to its place, unless that was synced, or is gone."""
-        if (entry.segment, entry.position + len(entry.data)) <= self._synced_to(entry.directory):
-            return
-        path = self._directory(entry.directory) / f"{segment_name(entry.segment)}.log"
-        fd = self._open.get(path)
-        if fd is None:
-            if not path.exists():
-                return
-            if len(self._open) == _MOST_OPEN:
-                self._disk.close(self._open.pop(next(iter(self._open))))
-                self._closed = True
-            fd = self._open[path] = self._disk.open(path)
-        if self._disk.pread(fd, len(entry.data), entry.position) != entry.data:
-            self._restored += len(entry.data)
-        # Also what reads as it should: it may be in the page cache alone, of a file whose sync has failed.
-        _write(self._disk, fd, entry.data, entry.position)
-
-    def _synced_to(self, directory: str) -> tuple[int, int]:
-        """Return the segment and the position up to which a checkpoint says that the partition was synced."""
-        if directory not in self._known:
-            saved = checkpoint_file.load(self._directory(directory))
-            self._known[directory] = (-1, 0) if saved is None else (saved.segment, saved.position)
-        return self._known[directory]
-
-    def _directory(self, name: str) -> Path:
-        """Return a partition's directory, also where its topic or queue was about to be deleted."""
-        path = self._root / name
-        if path.exists():
-            return path
-        topic = path.parent
-        moved = [topic.with_name(each + DROPPED) for each in (topic.name, topic.name.rpartition(".")[2])]
-        return next((each / path.name for each in moved if each.exists()), path)
-
-    def sync(self) -> None:
-        """Make all that was written durable."""
-        if self._closed:
-            self._disk.sync_all()  # one call, where a sync of each would take a second per five thousand
-        else:
-            for fd in self._open.values():
-                self._disk.sync(fd)
-        if self._restored:
-            logger.info("the journal had %d bytes that a power loss took from segments", self._restored)
