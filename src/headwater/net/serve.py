@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_PIECE = 4 * 1024 * 1024
-_KEPT_BYTES = 16 * 1024 * 1024
+_KEPT_BYTES = 48 * 1024 * 1024
 
 _DRAIN_SECONDS = 5.0
 
