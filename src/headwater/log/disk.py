@@ -60,6 +60,12 @@ class Disk:
         """Write at `position`, and return how much was written."""
         return os.pwrite(fd, data, position)
 
+    def write_all(self, fd: int, data: Buffer, position: int) -> None:
+        """Write all of `data` at `position`, however often that takes."""
+        written = self.pwrite(fd, data, position)
+        while written < len(data):
+            written += self.pwrite(fd, memoryview(data)[written:], position + written)
+
     def truncate(self, fd: int, size: int) -> None:
         """Cut a file to `size` bytes."""
         os.ftruncate(fd, size)
@@ -102,9 +108,7 @@ class Disk:
         fd = self.open(temporary)
         try:
             self.truncate(fd, 0)
-            written = 0
-            while written < len(data):
-                written += self.pwrite(fd, memoryview(data)[written:], written)
+            self.write_all(fd, data, 0)
             if durable:
                 self.sync(fd)
         finally:

@@ -130,7 +130,7 @@ class Journal:
         fd = self._disk.open(fresh)
         try:
             for start in range(0, 2 * self._half_size, MOST):
-                write_all(self._disk, fd, zeros[: 2 * self._half_size - start], start)
+                self._disk.write_all(fd, zeros[: 2 * self._half_size - start], start)
             self._disk.sync(fd)
             self._disk.rename(fresh, path)
             self._disk.sync_directory(self._root)
@@ -221,7 +221,7 @@ class Journal:
 
     def write(self, data: Buffer, at: int) -> None:
         """Write at a place of the file, and return when that is on stable storage."""
-        write_all(self._disk, self._fd, data, at)
+        self._disk.write_all(self._fd, data, at)
         self._disk.sync(self._fd)
 
     def give_up(self, error: OSError) -> None:
@@ -243,10 +243,3 @@ class Journal:
         owing = [log for half in self._owing for log, offset in half.items() if log.synced_to < offset]
         if all(log.abandoned for log in owing):
             self._disk.remove(self._root / NAME)
-
-
-def write_all(disk: Disk, fd: int, data: Buffer, at: int) -> None:
-    """Write all of `data` at a place of a file."""
-    written = disk.pwrite(fd, data, at)
-    while written < len(data):
-        written += disk.pwrite(fd, memoryview(data)[written:], at + written)

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log.disk import Disk
-from headwater.log.journal import CHECKED_FROM, ENTRY, FRAME, MAGIC, NAME, PAGE, write_all
+from headwater.log.journal import CHECKED_FROM, ENTRY, FRAME, MAGIC, NAME, PAGE
 from headwater.log.partition import DROPPED
 from headwater.log.segment import segment_name
 
@@ -121,7 +121,7 @@ class _Targets:
         if self._disk.pread(fd, len(entry.data), entry.position) != entry.data:
             self._restored += len(entry.data)
         # Also what reads as it should: it may be in the page cache alone, of a file whose sync has failed.
-        write_all(self._disk, fd, entry.data, entry.position)
+        self._disk.write_all(fd, entry.data, entry.position)
 
     def _synced_to(self, directory: str) -> tuple[int, int]:
         """Return the segment and the position up to which a checkpoint says that the partition was synced."""

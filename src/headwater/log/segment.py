@@ -194,15 +194,12 @@ class Segment:
         position = self.size
         fd = self._files.descriptor(self)
         disk = self._files.disk
-        total = len(batch)
         try:
-            written = disk.pwrite(fd, batch, position)
-            while written < total:
-                written += disk.pwrite(fd, memoryview(batch)[written:], position + written)
+            disk.write_all(fd, batch, position)
         except OSError:
             disk.truncate(fd, position)
             raise
-        self._note(position, total, header, base_offset, index_interval)
+        self._note(position, len(batch), header, base_offset, index_interval)
 
     def read_into(self, buffer: memoryview, position: int) -> bool:
         """Fill a buffer with bytes that were just appended; false where they cannot be read."""
