@@ -77,7 +77,6 @@ def test_every_default_fits_its_own_setting(table: object) -> None:
         {"min.cleanable.dirty.ratio": "1.1"},
         {"min.insync.replicas": "0"},
         {"preallocate": "yes"},
-        {"remote.storage.enable": "true"},
         {"follower.replication.throttled.replicas": "0:1,x"},
     ],
 )

@@ -12,9 +12,9 @@ from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
 from headwater.log.disk import Disk
 from headwater.log.errors import DamagedRange
+from headwater.log.open_files import OpenFiles
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import open_partition
-from headwater.log.segment import OpenFiles
 from headwater.record.batch import NO_PRODUCER, NO_SEQUENCE, batches, check, read_header
 from headwater.record.codecs import Codec
 from headwater.record.records import Record, decode_batch, encode_batch

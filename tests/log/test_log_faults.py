@@ -13,8 +13,8 @@ from headwater.log import growing as growing_module
 from headwater.log.config import LogConfig
 from headwater.log.errors import StorageFailed, StorageFull
 from headwater.log.index import ENTRY_SIZE
+from headwater.log.open_files import OpenFiles
 from headwater.log.partition import PartitionLog
-from headwater.log.segment import OpenFiles
 from headwater.record.records import Record
 from headwater.testing.disk import FaultyDisk
 

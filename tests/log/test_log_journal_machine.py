@@ -35,7 +35,14 @@ class JournalMachine(LogMachine):
 
     @initialize()
     def open(self) -> None:
-        self.logs = LogDirectory(self.disk.root, synced=True, disk=self.disk, open_files=2, journal_bytes=1)
+        self.logs = LogDirectory(
+            self.disk.root,
+            synced=True,
+            disk=self.disk,
+            open_files=2,
+            journal_bytes=1,
+            archive=self.disk.root / "archive",
+        )
         self.logs.open_topic(TOPIC, TOPIC_ID, range(1), CONFIG, NOW)
         self.logs.settle({TOPIC_ID})
         self.flight = self.entry = None

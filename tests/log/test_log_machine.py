@@ -16,6 +16,7 @@ from log_helpers import NOW, TOPIC, TOPIC_ID, append, batch_at, contents, kill
 from effort import examples
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log import growing as growing_module
+from headwater.log.archive import copy, sweep
 from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
 from headwater.log.errors import OffsetOutOfRange
@@ -75,7 +76,13 @@ class LogMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.logs = LogDirectory(self.disk.root, synced=self.synced, disk=self.disk, open_files=2)
+        self.logs = LogDirectory(
+            self.disk.root,
+            synced=self.synced,
+            disk=self.disk,
+            open_files=2,
+            archive=self.disk.root / "archive",
+        )
         self.logs.open_topic(TOPIC, TOPIC_ID, range(1), CONFIG, NOW)
         self.logs.settle({TOPIC_ID})
         self.flight = None
@@ -182,6 +189,27 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.start + int((self.visible - self.start) * fraction * fraction)
         assert self.log.delete_before(offset) == offset
         self.start = offset
+
+    @rule(count=st.integers(1, 3), names=st.booleans())
+    def archive(self, count: int, names: bool) -> None:
+        log = self.log
+        assert log.archive is not None
+        for segment in [each for each in log.segments if each.archive is None][:count]:
+            if not log.may_move(segment):
+                break
+            copy(self.disk, segment.path, log.archive / segment.path.name, lambda _: None)
+            if names:  # or else it stays a copy that nobody asks for
+                log.moved(segment)
+                assert not segment.path.exists()
+
+    @rule()
+    def sweep_archive(self) -> None:
+        log = self.log
+        assert log.archive is not None
+        kept = {segment.path.name for segment in log.archived}
+        sweep(self.disk, log.archive, kept)
+        if log.archive.exists():
+            assert {path.name for path in log.archive.iterdir()} == kept
 
     @rule()
     def delete_too_much(self) -> None:

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
+from headwater.log.open_files import OpenFiles
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import open_partition
-from headwater.log.segment import OpenFiles
 from headwater.log.transactions import Marker, Transactions, decode_marker, encode_marker
 from headwater.record.batch import TRANSACTIONAL, batches, read_header
 from headwater.record.records import Record, encode_batch

@@ -85,6 +85,13 @@ _OWN: Final = (
         between(1024 * 1024),
     ),
     Setting(
+        "headwater.archive.dir",
+        Kind.STRING,
+        None,
+        "A directory on cheaper storage for the old segments of topics with `remote.storage.enable`: another disk, a "
+        "network file system, a mounted bucket. Each broker has a part of it for itself.",
+    ),
+    Setting(
         "headwater.disk.reserve.bytes",
         Kind.LONG,
         -1,
@@ -255,6 +262,20 @@ _OWN: Final = (
     ),
     Setting("quota.window.size.seconds", Kind.INT, 1, "How long each sample of such a rate is.", between(1)),
     Setting(
+        "remote.log.manager.copy.max.bytes.per.second",
+        Kind.LONG,
+        _MAX_LONG,
+        "The most bytes that are copied to the archive in a second.",
+        between(1),
+    ),
+    Setting(
+        "remote.log.manager.task.interval.ms",
+        Kind.LONG,
+        30_000,
+        "How long the broker waits between two looks for segments to move to the archive.",
+        between(1),
+    ),
+    Setting(
         "socket.request.max.bytes",
         Kind.INT,
         100 * 1024 * 1024,
@@ -298,6 +319,7 @@ DYNAMIC: Final = frozenset(
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",
+        "remote.log.manager.copy.max.bytes.per.second",
     }
 )
 """The settings that change while the broker runs; the others are given when it starts."""

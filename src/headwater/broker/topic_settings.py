@@ -1,8 +1,8 @@
 """The settings of a topic: Kafka 4.3's names, kinds, defaults and bounds.
 
 A topic's own value comes first, then the broker's setting that stands for it (`SYNONYMS`), then the default.
-Settings that only mean something with replicas or tiered storage are listed, so that tools which copy
-topics between clusters work; their help says that they do nothing here.
+Settings that only mean something with replicas are listed, so that tools which copy topics between clusters
+work; their help says that they do nothing here. Kafka's tiered storage is the archive here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _DAY_MS: Final = 24 * 3600 * 1000
 _HOUR_MS: Final = 3600 * 1000
 _MINUTE_MS: Final = 60 * 1000
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
-_NO_TIERS = "Accepted for Kafka's tools; there is no tiered storage here."
 _NO_REPLICAS = "Accepted for Kafka's tools; a single node has no replicas."
 _AS_THEY_CAME = "Accepted for Kafka's tools; batches are stored with the codec that their producer chose."
 _SYNCED = "Accepted for Kafka's tools; `--durability` says when records are synced to disk."
@@ -130,8 +129,21 @@ TOPIC_SETTINGS: Final = Settings(
         between(0),
     ),
     Setting("leader.replication.throttled.replicas", Kind.LIST, (), _NO_REPLICAS, _throttled),
-    Setting("local.retention.bytes", Kind.LONG, -2, _NO_TIERS, between(-2)),
-    Setting("local.retention.ms", Kind.LONG, -2, _NO_TIERS, between(-2)),
+    Setting(
+        "local.retention.bytes",
+        Kind.LONG,
+        -2,
+        "How large a partition's part that is not in the archive grows before its oldest segments move there; -1 is "
+        "without limit, -2 as `retention.bytes`.",
+        between(-2),
+    ),
+    Setting(
+        "local.retention.ms",
+        Kind.LONG,
+        -2,
+        "How old records get before their segment moves to the archive; -1 is without limit, -2 as `retention.ms`.",
+        between(-2),
+    ),
     Setting(
         "max.compaction.lag.ms",
         Kind.LONG,
@@ -194,13 +206,23 @@ TOPIC_SETTINGS: Final = Settings(
         False,
         "Accepted for Kafka's tools; a segment's file grows as it is written.",
     ),
-    Setting("remote.log.copy.disable", Kind.BOOLEAN, False, _NO_TIERS),
-    Setting("remote.log.delete.on.disable", Kind.BOOLEAN, False, _NO_TIERS),
+    Setting(
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        False,
+        "Whether no more segments move to the archive; what is there stays readable.",
+    ),
+    Setting(
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        False,
+        "Whether `remote.storage.enable` may become false, which deletes what the topic has in the archive.",
+    ),
     Setting(
         "remote.storage.enable",
         Kind.BOOLEAN,
         False,
-        "Accepted for Kafka's tools; there is no tiered storage here, so only false fits.",
+        "Whether old segments move to the archive, where they stay readable; the broker needs `headwater.archive.dir`.",
     ),
     Setting(
         "retention.bytes",
@@ -305,6 +327,4 @@ def resolve_topic(overrides: Mapping[str, str], defaults: Mapping[str, Value]) -
         if name not in TOPIC_SETTINGS:
             raise SettingError(f"Unknown topic config name: {name}")
         settings[name] = TOPIC_SETTINGS[name].parse(text)
-    if settings["remote.storage.enable"]:
-        raise SettingError("remote.storage.enable=true does not fit: there is no tiered storage here")
     return settings

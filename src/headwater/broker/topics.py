@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+from headwater.broker.archive_settings import check_archive
 from headwater.broker.broker_settings import BROKER_SETTINGS
 from headwater.broker.state import StateRecord
 from headwater.broker.topic_names import INTERNAL, METADATA_TOPIC, collision_key, problem_with
@@ -192,8 +193,8 @@ class Topics:
         problem = problem_with(name)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_topic_exception, problem)
-        settings = self._resolve(overrides)
         topic = self.by_name.get(name)
+        settings = self._resolve(overrides, topic)
         if topic is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
         if overrides == topic.overrides:
@@ -323,9 +324,14 @@ class Topics:
                 f"Topic '{name}' collides with existing topic: {min(others)}",
             )
 
-    def _resolve(self, overrides: Mapping[str, str]) -> dict[str, Value]:
+    def _resolve(self, overrides: Mapping[str, str], topic: Topic | None = None) -> dict[str, Value]:
         try:
             settings = resolve_topic(overrides, self._defaults)
+            check_archive(
+                settings,
+                None if topic is None else topic.settings,
+                has_archive=self.broker_settings["headwater.archive.dir"] is not None,
+            )
         except SettingError as error:
             raise ApiError(ErrorCode.invalid_config, str(error)) from error
         least, most = (cast(int, settings[f"{end}.compaction.lag.ms"]) for end in ("min", "max"))

@@ -25,7 +25,8 @@ from crc32c import crc32c
 
 from headwater.log.compaction import MAX_SPAN, Batch, Outcome, Pass, Terms, dense, encode
 from headwater.log.disk import Disk
-from headwater.log.segment import OpenFiles, Segment
+from headwater.log.open_files import OpenFiles
+from headwater.log.segment import Segment
 from headwater.log.swap import Fresh, Swap, cleaned_paths, sweep
 from headwater.log.transactions import Aborted
 from headwater.record.batch import HEADER_SIZE, CorruptBatch, Header, checksum, read_header

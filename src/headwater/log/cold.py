@@ -7,16 +7,21 @@ bytes go nowhere: they are in the page cache then, and the read is done again by
 
 What was appended within the last `HOT_BYTES` is taken to be in memory, so a consumer at the tail pays
 nothing for this. A file system that cannot tell is read as if it had said yes.
+
+Segments in the archive have workers of their own, so that a slow archive holds up nobody who reads from the disk.
+Their files are opened there as well, and what was read is taken to be in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headwater.log.segment import OpenFiles, Segment
+    from headwater.log.open_files import OpenFiles
+    from headwater.log.segment import Segment
 
 __all__ = ["HOT_BYTES", "ColdReader", "NotCached"]
 
@@ -38,6 +43,17 @@ class NotCached(Exception):
         self.end = end
 
 
+@dataclass(slots=True)
+class _Job:
+    """A range to bring into the page cache."""
+
+    range: NotCached
+    descriptor: int | None
+    """None as long as the file, one of the archive, is not open."""
+    is_ours: bool = False
+    """Whether the descriptor was opened for this job and given to nobody yet."""
+
+
 class ColdReader:
     """The workers, and the files that they keep open meanwhile."""
 
@@ -45,51 +61,81 @@ class ColdReader:
         self._files = files
         self._soon_threadsafe = soon_threadsafe
         self._workers = ThreadPoolExecutor(_THREADS, thread_name_prefix="cold")
+        self._archive_workers = ThreadPoolExecutor(_THREADS, thread_name_prefix="archive")
         self.reads = 0
         """How many times the disk was waited for."""
 
     def read(self, missing: Sequence[NotCached], done: Call) -> None:
         """Bring ranges into the page cache, and call `done` on the owner's thread when they are there."""
         self.reads += 1
-        jobs = []
-        for range_ in missing:
-            descriptor = self._files.descriptor(range_.segment)
-            range_.segment.pins += 1
-            jobs.append((range_, descriptor))
+        jobs = [self._job(range_) for range_ in missing]
 
         def finish() -> None:
-            self._load_indexes(jobs)
+            self._take_over(jobs)
             done()
 
-        self._workers.submit(self._work, jobs, finish)
+        far = any(range_.segment.archive is not None for range_ in missing)
+        (self._archive_workers if far else self._workers).submit(self._work, jobs, finish)
+
+    def _job(self, range_: NotCached) -> _Job:
+        segment = range_.segment
+        is_near = segment.archive is None or self._files.is_open(segment)
+        job = _Job(range_, self._files.descriptor(segment) if is_near else None)
+        segment.pins += 1
+        return job
 
     def close(self) -> None:
         """Wait for what is being read, and forget the rest."""
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        for workers in (self._workers, self._archive_workers):
+            workers.shutdown(wait=True, cancel_futures=True)
 
-    def _work(self, jobs: list[tuple[NotCached, int]], done: Call) -> None:
+    def _work(self, jobs: list[_Job], done: Call) -> None:
         disk = self._files.disk
         try:
-            for range_, descriptor in jobs:
-                disk.warm(range_.segment.index_path, descriptor, range_.position, range_.size)
+            for job in jobs:
+                range_ = job.range
+                if job.descriptor is None:
+                    self._open(job)
+                if job.descriptor is not None:
+                    disk.warm(range_.segment.index_path, job.descriptor, range_.position, range_.size)
         finally:
             self._soon_threadsafe(done)
         try:
-            for range_, descriptor in jobs:
-                start = range_.position + range_.size
-                disk.warm(None, descriptor, start, min(_AHEAD, range_.end - start))
+            for job in jobs:
+                if job.descriptor is not None:
+                    start = job.range.position + job.range.size
+                    disk.warm(None, job.descriptor, start, min(_AHEAD, job.range.end - start))
         finally:
             self._soon_threadsafe(lambda: self._let_go(jobs))
 
-    @staticmethod
-    def _load_indexes(jobs: list[tuple[NotCached, int]]) -> None:
-        for range_, _ in jobs:
+    def _open(self, job: _Job) -> None:
+        segment = job.range.segment
+        try:
+            job.descriptor = self._files.disk.open_existing(segment.path)
+            job.is_ours = True
+            segment.remake_index()
+        except OSError:
+            return  # the read that follows meets it too, and answers with it
+
+    def _take_over(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            segment = job.range.segment
+            if job.is_ours and job.descriptor is not None and not self._files.is_open(segment):
+                self._files.adopt(segment, job.descriptor)
+                job.is_ours = False
+            if job.range.size and job.descriptor is not None:
+                segment.warm = (job.range.position, job.range.position + job.range.size)
             try:
-                if not range_.segment.retired:
-                    len(range_.segment.index)
+                if not segment.retired and (segment.archive is None or job.descriptor is not None):
+                    len(segment.index)
             except OSError:
                 continue  # the read that follows meets it too, and answers with it
 
-    def _let_go(self, jobs: list[tuple[NotCached, int]]) -> None:
-        for range_, _ in jobs:
-            self._files.unpin(range_.segment)
+    def _let_go(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            segment, range_ = job.range.segment, job.range
+            if job.is_ours and job.descriptor is not None:
+                self._files.disk.close(job.descriptor)
+            if segment.warm == (range_.position, range_.position + range_.size):
+                segment.warm = (range_.position, min(range_.position + range_.size + _AHEAD, range_.end))
+            self._files.unpin(segment)

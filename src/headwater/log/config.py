@@ -26,6 +26,12 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_ratio: float = 0.5
+    archived: bool = False
+    """Whether old segments are kept in the archive."""
+    archive_grows: bool = True
+    """Whether more of them move there."""
+    local_retention_ms: int = 7 * 24 * 3600 * 1000
+    local_retention_bytes: int = -1
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LogConfig:
@@ -46,4 +52,13 @@ class LogConfig:
             min_compaction_lag_ms=settings["min.compaction.lag.ms"],
             max_compaction_lag_ms=settings["max.compaction.lag.ms"],
             min_cleanable_ratio=settings["min.cleanable.dirty.ratio"],
+            archived=settings["remote.storage.enable"],
+            archive_grows=not settings["remote.log.copy.disable"],
+            local_retention_ms=_local(settings["local.retention.ms"], settings["retention.ms"]),
+            local_retention_bytes=_local(settings["local.retention.bytes"], settings["retention.bytes"]),
         )
+
+
+def _local(limit: int, whole: int) -> int:
+    """Return how much stays out of the archive; -2 is all there is."""
+    return whole if limit == -2 else limit

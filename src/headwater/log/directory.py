@@ -6,6 +6,8 @@
     topics/NAME.ID/PARTITION/ a partition's segments, indexes and checkpoint
     state/NAME/               the logs of the broker's own state machines
 
+and, where there is one, the part of an archive that is this directory's (`headwater.log.archive`).
+
 A topic's directory carries its id, so a topic that was deleted and made again shares nothing with its
 former self. A partition's directory appears with its first record; deletion renames the topic's
 directory first, so that a crash in its middle leaves something that only wants to be swept away.
@@ -30,10 +32,10 @@ from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
 from headwater.log.errors import DirectoryLocked, UnknownFormat
 from headwater.log.journal import Journal
+from headwater.log.open_files import OpenFiles
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import open_partition
 from headwater.log.redo import redo
-from headwater.log.segment import OpenFiles
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class LogDirectory:
         disk: Disk | None = None,
         open_files: int = 1024,
         journal_bytes: int = 0,
+        archive: Path | None = None,
     ) -> None:
         self.path = path
         self.disk = disk or Disk()
@@ -76,6 +79,7 @@ class LogDirectory:
             self.disk.make_directory(path / "state")
             self.disk.sync_directory(path)
             redo(self.disk, path)
+            self.archive = None if archive is None else archive / self.cluster_id
         except BaseException:
             os.close(self._lock)
             raise
@@ -168,6 +172,7 @@ class LogDirectory:
                 config,
                 synced=self.synced,
                 now_ms=now_ms,
+                archive=None if self.archive is None else self.archive / directory.name / str(partition),
             )
             log.on_roll, log.on_drop = rolled, dropped
 
@@ -211,10 +216,12 @@ class LogDirectory:
         doomed, self._doomed = self._doomed, []
         return doomed
 
-    @staticmethod
-    def sweep(doomed: list[Path]) -> None:
-        """Remove directories of deleted topics; any thread may do this."""
+    def sweep(self, doomed: list[Path]) -> None:
+        """Remove directories of deleted topics, and what they have in the archive; any thread may do this."""
         for directory in doomed:
+            if self.archive is not None:
+                for moved in self.archive.glob(f"*.{directory.name.removesuffix(_DELETED)}"):
+                    shutil.rmtree(moved, ignore_errors=True)
             shutil.rmtree(directory, ignore_errors=True)
 
     def settle(self, known: set[uuid.UUID]) -> None:

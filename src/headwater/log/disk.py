@@ -22,6 +22,10 @@ class Disk:
         """Open a file for reading and writing, creating it where it is missing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
+    def open_existing(self, path: Path) -> int:
+        """Open a file that is there, for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self, fd: int) -> None:
         """Close a file."""
         os.close(fd)

@@ -27,8 +27,9 @@ from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
 from headwater.log.errors import StorageFailed, StorageFull
 from headwater.log.index import Coverage
+from headwater.log.open_files import OpenFiles
 from headwater.log.producers import Producers
-from headwater.log.segment import OpenFiles, Segment
+from headwater.log.segment import Segment
 from headwater.log.sync import SyncWork
 from headwater.log.transactions import Marker, Transactions, encode_marker
 from headwater.record.batch import NO_TIMESTAMP, Header, place, read_header, stamp
@@ -64,6 +65,7 @@ class GrowingLog:
         "_visible",
         "_visible_end",
         "abandoned",
+        "archive",
         "config",
         "directory",
         "disk",
@@ -112,6 +114,8 @@ class GrowingLog:
         self.synced_to = 0
         """The offset up to which the segments were synced by this process; the high watermark may be ahead of it."""
         self.journal_key: bytes | None = None
+        self.archive: Path | None = None
+        """The directory on cheaper storage that old segments may move to."""
         self.producers = Producers()
         self.transactions = Transactions()
         self.error: str | None = None

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.log import archive as archive_file
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.errors import DamagedRange, OffsetOutOfRange, StorageFailed
@@ -104,13 +105,16 @@ class PartitionLog(GrowingLog):
             return self._visible_end - position
         return segment.size - position + self._visible_end
 
-    def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first visible record at or after `timestamp`."""
+    def offset_for_time(self, timestamp: int, *, probe: bool = False) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first visible record at or after `timestamp`.
+
+        When probing, `NotCached` is raised rather than waiting for the disk.
+        """
         try:
             for segment, end in self._readable():
                 if segment.max_timestamp < timestamp:
                     continue
-                for position, base_offset in segment.since(timestamp, end):
+                for position, base_offset in segment.since(timestamp, end, probe=probe):
                     for record in decode_batch(segment.read(position, 1, end, base_offset)):
                         if record.timestamp >= timestamp and record.offset >= self.start_offset:
                             return record.offset, record.timestamp
@@ -118,14 +122,17 @@ class PartitionLog(GrowingLog):
             raise self._read_failed(error) from error
         return None
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the visible record with the largest timestamp, the first of equals."""
+    def max_timestamp(self, *, probe: bool = False) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the visible record with the largest timestamp, the first of equals.
+
+        When probing, `NotCached` is raised rather than waiting for the disk.
+        """
         best: Record | None = None
         try:
             for segment, end in self._readable():
                 if best is not None and segment.max_timestamp <= best.timestamp:
                     continue
-                for position, base_offset in segment.latest(self.start_offset, end):
+                for position, base_offset in segment.latest(self.start_offset, end, probe=probe):
                     for record in decode_batch(segment.read(position, 1, end, base_offset)):
                         least = NO_TIMESTAMP if best is None else best.timestamp
                         if record.timestamp > least and record.offset >= self.start_offset:
@@ -184,6 +191,7 @@ class PartitionLog(GrowingLog):
 
     def _drop_segments(self) -> None:
         paths: list[Path] = []
+        far: list[Path] = []
         while len(self.segments) > 1 and self.segments[0].next_offset <= self.start_offset:
             segment = self.segments.pop(0)
             self._bases.pop(0)
@@ -192,8 +200,12 @@ class PartitionLog(GrowingLog):
                 if self.synced:
                     self.files.unpin(segment)
             self.files.close(segment)
-            paths += [segment.index_path, segment.path]
+            paths.append(segment.index_path)
+            (paths if segment.archive is None else far).append(segment.path)
         self._remove([path for path in paths if path.exists()])
+        if far:
+            # Not on this thread, where there is another: the archive may be slow, or away.
+            (self.on_drop or self._remove)(far)
 
     def _remove(self, paths: list[Path]) -> None:
         try:
@@ -208,6 +220,46 @@ class PartitionLog(GrowingLog):
                 self.on_drop(dropped)
         except OSError as error:
             logger.warning("%s stays until the next start: %s", paths[0], error)
+
+    # -- the archive -----------------------------------------------------------------------------
+
+    @property
+    def archived(self) -> list[Segment]:
+        """The segments that are in the archive: a beginning of the log."""
+        return [segment for segment in self.segments if segment.archive is not None]
+
+    @property
+    def local_start_offset(self) -> int:
+        """The first offset that is not in the archive."""
+        first = next((segment for segment in self.segments if segment.archive is None), None)
+        return self.start_offset if first is None else max(self.start_offset, first.base_offset)
+
+    def local_bytes(self) -> int:
+        """Return the bytes of the segments that are not in the archive."""
+        return sum(segment.size for segment in self.segments if segment.archive is None)
+
+    def may_move(self, segment: Segment) -> bool:
+        """Whether a segment may go to the archive: nothing will change it, and no transaction in it is open."""
+        return self.is_settled(segment) and segment.next_offset <= self.last_stable_offset
+
+    def moved(self, segment: Segment) -> None:
+        """Have the durable copy in the archive take the place of the oldest segment that is not there yet."""
+        assert self.archive is not None, "the copy is there"
+        i = self.segments.index(segment)
+        fresh = Segment(self.files, self.directory, segment.base_offset, self.archive)
+        segment.close_index()
+        try:
+            self.rest_on(segment.next_offset, ())
+            entries = [archive_file.entry(each) for each in self.segments[: i + 1]]
+            archive_file.save(self.disk, self.directory, entries)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        fresh.open_archived(segment.coverage)
+        self.segments[i] = fresh
+        if self._visible is segment:
+            self._visible = fresh
+        self.files.close(segment)
+        self._remove([segment.path])
 
     # -- exchanging ------------------------------------------------------------------------------
 

@@ -17,15 +17,17 @@ from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
 
+from headwater.log import archive as archive_file
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log import swap
 from headwater.log.checkpoint import Checkpoint
 from headwater.log.config import LogConfig
 from headwater.log.disk import Disk
+from headwater.log.open_files import OpenFiles
 from headwater.log.partition import DROPPED, PartitionLog
 from headwater.log.producers import Producers
 from headwater.log.scan import Damage, Found
-from headwater.log.segment import OpenFiles, Segment
+from headwater.log.segment import Segment
 from headwater.log.transactions import Aborted, decode_marker
 
 logger = logging.getLogger(__name__)
@@ -43,9 +45,11 @@ def open_partition(
     *,
     synced: bool,
     now_ms: int,
+    archive: Path | None = None,
 ) -> PartitionLog:
     """Return the partition's log, recovered; a partition that was never written to has no directory."""
     log = PartitionLog(files, directory, topic, partition, config, synced=synced)
+    log.archive = archive
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -58,6 +62,8 @@ def open_partition(
         if name.endswith((".new", DROPPED)):
             files.disk.remove(directory / name)
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
+    if archive_file.NAME in names:
+        _open_archived(log, bases, saved)
     if saved.segment not in bases:
         saved = replace(saved, segment=-1, position=0)
     _remove_deleted(files, directory, bases, saved)
@@ -79,6 +85,37 @@ def open_partition(
     log.transactions.aborted.sort(key=lambda ended: ended.last_offset)
     _take_bounds(log, saved)
     return log
+
+
+def _open_archived(log: PartitionLog, bases: list[int], saved: Checkpoint) -> None:
+    """Take the segments that have moved to the archive, and complete the move of one that was about to."""
+    where = f"{log.topic}-{log.partition}"
+    entries = archive_file.load(log.directory)
+    if entries is None:
+        log.archive = None  # what is there must not be taken for what a crash has left
+        logger.error(
+            "%s does not read, so nobody knows what of %s is in the archive: that is not served, and stays as it is; "
+            "stop the broker and restore that file",
+            log.directory / archive_file.NAME, where, extra=_fields(log, "damaged", archive_file.NAME, 0, 0),
+        )  # fmt: skip
+        return
+    kept = [entry for entry in entries if entry.next_offset > saved.start_offset]
+    if kept and log.archive is None:
+        logger.error(
+            "%d segments of %s are in an archive, and headwater.archive.dir does not say where that is: offsets %d to "
+            "%d answer with an error, the rest serves",
+            len(kept), where, kept[0].base_offset, kept[-1].next_offset - 1,
+            extra=_fields(log, "no archive", archive_file.NAME, 0, kept[0].base_offset),
+        )  # fmt: skip
+    for entry in entries:
+        left = Segment(log.files, log.directory, entry.base_offset)
+        if entry.base_offset in bases:
+            bases.remove(entry.base_offset)
+            log.disk.remove(left.path)
+        if entry not in kept:
+            log.disk.remove(left.index_path)
+    for entry in kept:
+        log.add(entry.open(log.files, log.directory, log.archive or log.directory / archive_file.UNKNOWN))
 
 
 def _remove_deleted(files: OpenFiles, directory: Path, bases: list[int], saved: Checkpoint) -> None:
@@ -180,7 +217,11 @@ def _take_bounds(log: PartitionLog, saved: Checkpoint) -> None:
         log.start_offset = log.end_offset = log.high_watermark = least
         return
     last = log.segments[-1]
-    if last.next_offset < least or (last.size < saved.position and last.base_offset == saved.segment):
+    if (
+        last.next_offset < least
+        or last.archive is not None
+        or (last.size < saved.position and last.base_offset == saved.segment)
+    ):
         if last.next_offset < least:
             logger.error(
                 "%s-%d lost its end: offsets %d to %d were there and are not on disk",

@@ -16,7 +16,6 @@ when it is first read (`read` tracks which bytes), so damage on disk becomes an 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,9 +23,9 @@ from crc32c import crc32c
 
 from headwater.log import index as index_file
 from headwater.log.cold import HOT_BYTES, NotCached
-from headwater.log.disk import Disk
 from headwater.log.errors import DamagedRange
 from headwater.log.index import ENTRY_SIZE, Coverage, SparseIndex
+from headwater.log.open_files import OpenFiles
 from headwater.log.scan import Damage, Found, Torn, scan
 from headwater.record.batch import (
     CRC_START,
@@ -44,75 +43,11 @@ logger = logging.getLogger(__name__)
 
 _WALK = 64 * 1024
 _REBUILT_INTERVAL = 4096
-_INDEX_BYTES = 32 * 1024 * 1024
-"""What the indexes of segments that grow no more may hold: that of 1 GB takes 4 MB."""
 
 
 def segment_name(base_offset: int) -> str:
     """Return the stem of a segment's file names: twenty digits, so that names sort as offsets do."""
     return f"{base_offset:020d}"
-
-
-class OpenFiles:
-    """What segments hold open, files and indexes, least recently used first, each within a limit."""
-
-    def __init__(self, disk: Disk, limit: int = 1024, index_bytes: int = _INDEX_BYTES) -> None:
-        self.disk = disk
-        self._limit = limit
-        self._segments: OrderedDict[Segment, int] = OrderedDict()
-        self._index_limit = index_bytes
-        self._indexes: OrderedDict[Segment, int] = OrderedDict()
-        self._index_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._segments)
-
-    def descriptor(self, segment: Segment) -> int:
-        """Return the segment's descriptor, opening its file where necessary."""
-        fd = self._segments.get(segment)
-        if fd is not None:
-            self._segments.move_to_end(segment)
-            return fd
-        if len(self._segments) >= self._limit:
-            self._evict()
-        fd = self._segments[segment] = self.disk.open(segment.path)
-        return fd
-
-    def use_index(self, segment: Segment, size: int) -> None:
-        """Take note that an index was used that has a file too; the least recently used make room for it."""
-        if segment in self._indexes:
-            self._indexes.move_to_end(segment)
-            return
-        self._indexes[segment] = size
-        self._index_bytes += size
-        while self._index_bytes > self._index_limit and len(self._indexes) > 1:
-            oldest, size = self._indexes.popitem(last=False)
-            self._index_bytes -= size
-            oldest.drop_index()
-
-    def close(self, segment: Segment) -> None:
-        """Close the segment's file if it is open, at once or when the last pin is gone."""
-        if segment.pins:
-            segment.retired = True
-            return
-        if segment in self._indexes:
-            self._index_bytes -= self._indexes.pop(segment)
-            segment.drop_index()
-        fd = self._segments.pop(segment, None)
-        if fd is not None:
-            self.disk.close(fd)
-
-    def unpin(self, segment: Segment) -> None:
-        """Let go of a descriptor that another thread was using."""
-        segment.pins -= 1
-        if segment.retired and not segment.pins:
-            self.close(segment)
-
-    def _evict(self) -> None:
-        for segment in self._segments:
-            if not segment.pins:
-                self.close(segment)
-                return
 
 
 class Segment:
@@ -125,6 +60,7 @@ class Segment:
         "_index",
         "_indexed_to",
         "_saved_to",
+        "archive",
         "base_offset",
         "first_timestamp",
         "max_position",
@@ -134,11 +70,18 @@ class Segment:
         "retired",
         "size",
         "trusted_from",
+        "warm",
     )
 
-    def __init__(self, files: OpenFiles, directory: Path, base_offset: int) -> None:
+    def __init__(
+        self, files: OpenFiles, directory: Path, base_offset: int, archive: Path | None = None
+    ) -> None:
         self._files = files
         self._directory = directory
+        self.archive = archive
+        """The directory that the batches have moved to; their index stays where it was."""
+        self.warm = (0, 0)
+        """The range of an archived segment that was last brought into the page cache."""
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -158,7 +101,7 @@ class Segment:
     @property
     def path(self) -> Path:
         """Where the batches are."""
-        return self._directory / f"{segment_name(self.base_offset)}.log"
+        return (self.archive or self._directory) / f"{segment_name(self.base_offset)}.log"
 
     @property
     def index_path(self) -> Path:
@@ -234,6 +177,12 @@ class Segment:
         else:
             self._take(coverage)
 
+    def open_archived(self, coverage: Coverage) -> None:
+        """Take a segment of the archive as it was when it moved there."""
+        self.size = self.trusted_from = coverage.position
+        self.next_offset = coverage.next_offset
+        self._take(coverage)
+
     def open_at(self, size: int, position: int) -> int:
         """Trust the file up to `position` as far as an index covers it; return where a scan must begin."""
         self.size = self.trusted_from = 0
@@ -281,6 +230,17 @@ class Segment:
         self.size = self.trusted_from = size
         self.next_offset = next_offset
         self.save_index(self.coverage)
+
+    def remake_index(self) -> None:
+        """Make a missing index file of a segment that grows no more; any thread may do this."""
+        if not self.index_path.exists():
+            files = OpenFiles(self._files.disk)
+            twin = Segment(files, self._directory, self.base_offset, self.archive)
+            twin.next_offset = self.next_offset
+            try:
+                twin.rebuild()
+            finally:
+                files.close(twin)
 
     def _learn(
         self, items: Iterator[Found | Damage | Torn], index_interval: int
@@ -352,14 +312,24 @@ class Segment:
 
     def probe(self, offset: int, size: int, end: int, *, grows: bool) -> None:
         """Raise `NotCached` where reading `size` bytes from an offset on would wait for the disk."""
-        if self._index is None and self.size:
-            raise NotCached(self, 0, 0, 0)
+        self._probe_index()
         position = self.index.floor(offset - self.base_offset)[1]
         if grows and end - position <= HOT_BYTES:
             return
-        size = min(size, end - position)
-        disk, fd = self._files.disk, self.descriptor
-        if not (disk.cached(fd, position) and disk.cached(fd, position + max(size, 1) - 1)):
+        self._probe_range(position, min(size, end - position), end)
+
+    def _probe_index(self) -> None:
+        if self._index is None and self.size:
+            raise NotCached(self, 0, 0, 0)
+
+    def _probe_range(self, position: int, size: int, end: int) -> None:
+        if self.archive is not None:
+            # Its file system may be one that cannot tell, and far away.
+            cached = self._files.is_open(self) and self.warm[0] <= position <= position + size <= self.warm[1]
+        else:
+            disk, fd = self._files.disk, self.descriptor
+            cached = disk.cached(fd, position) and disk.cached(fd, position + max(size, 1) - 1)
+        if not cached:
             raise NotCached(self, position, size, end)
 
     def locate(self, offset: int, end: int) -> tuple[int, int]:
@@ -380,19 +350,26 @@ class Segment:
                 return place, header.base_offset
         raise self._damaged(position)
 
-    def since(self, timestamp: int, end: int) -> Iterator[tuple[int, int]]:
+    def since(self, timestamp: int, end: int, *, probe: bool = False) -> Iterator[tuple[int, int]]:
         """Yield the position and base offset of each batch with a record at or after `timestamp`."""
+        if probe:
+            self._probe_index()
         relative, position = self.index.before_time(timestamp)
+        if probe:
+            self._probe_range(position, min(_WALK, end - position), end)
         for place, header in self._headers(position, self.base_offset + relative, end):
             if header.max_timestamp >= timestamp:
                 yield place, header.base_offset
 
-    def latest(self, offset: int, end: int) -> list[tuple[int, int]]:
+    def latest(self, offset: int, end: int, *, probe: bool = False) -> list[tuple[int, int]]:
         """Return the position and base offset of the batches among which the largest timestamp is.
 
         Only records from `offset` on count, in batches before the position `end`: a batch that begins
         before `offset` may or may not have it in a record that counts.
         """
+        if probe:
+            self._probe_index()
+            self._probe_range(self.max_position, min(_WALK, end - self.max_position), end)
         if self.base_offset >= offset and self.max_position < end:
             relative, place = self.index.at_or_before(self.max_position)
             for position, header in self._headers(place, self.base_offset + relative, end):

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from headwater.log.disk import Disk
-from headwater.log.segment import OpenFiles, Segment, segment_name
+from headwater.log.open_files import OpenFiles
+from headwater.log.segment import Segment, segment_name
 
 logger = logging.getLogger(__name__)
 

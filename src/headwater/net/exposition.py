@@ -137,6 +137,22 @@ def _logs(page: Page, node: Node) -> None:
     page.gauge("headwater_partitions", "Partitions.", len(logs))
     page.gauge("headwater_log_bytes", "Bytes of all segments of all partitions.", sum(sizes.values()))
     page.gauge(
+        "headwater_archived_bytes",
+        "Bytes of the segments that are in the archive.",
+        sum(log.size_bytes() - log.local_bytes() for log in logs),
+    )
+    archiving = node.upkeep.archiving
+    page.counter(
+        "headwater_archived_segments_total",
+        "Segments that have moved to the archive.",
+        archiving.segments_moved,
+    )
+    page.counter(
+        "headwater_archive_failures_total",
+        "Looks at a partition after which a segment was not in the archive that ought to be.",
+        archiving.failures,
+    )
+    page.gauge(
         "headwater_partitions_failed",
         "Partitions that acknowledge nothing any more because the disk failed them.",
         sum(log.error is not None for log in logs),

@@ -75,7 +75,13 @@ class Node:
         self.counters = Counters()
         self.log_limit = LogLimit(clock)
         self.recovery_seconds = 0.0
-        self.logs = LogDirectory(data, synced=synced, journal_bytes=self.number("headwater.journal.bytes"))
+        archive = cast(str | None, self.settings["headwater.archive.dir"])
+        self.logs = LogDirectory(
+            data,
+            synced=synced,
+            journal_bytes=self.number("headwater.journal.bytes"),
+            archive=None if archive is None else Path(archive).absolute(),
+        )
         self.disk = DiskWatch(data, self.number("headwater.disk.reserve.bytes"))
         self.cold = ColdReader(self.logs.files, self.loop.call_soon_threadsafe)
         self.commit = GroupCommit(
@@ -255,6 +261,8 @@ class Node:
             case ConfigChanged(topic):
                 self.throttle.limit_topic(topic.name, topic.settings)
                 self.logs.reconfigure(topic.name, topic.partitions, LogConfig.of(topic.settings))
+                for log in self.logs.of_topic(topic.name, topic.partitions):
+                    self.upkeep.archiving.reconfigured(log)
             case TopicDeleted(topic):
                 del self._names[topic.id.bytes]
                 self.throttle.limit_topic(topic.name, None)

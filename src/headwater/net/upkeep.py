@@ -1,6 +1,6 @@
-"""What a broker does with its logs by itself: retention and compaction.
+"""What a broker does with its logs by itself: retention, moving to the archive, and compaction.
 
-Both look at every log now and then. Retention deletes on the event loop, a segment's worth at a time;
+Each looks at every log now and then. Retention deletes on the event loop, a segment's worth at a time;
 compaction is a job for the cleaner process, and the event loop only puts its files in place.
 The internal topics are left alone: their state machines keep them short.
 """
@@ -23,6 +23,7 @@ from headwater.log.partition import PartitionLog
 from headwater.log.retention import SegmentAge, SteadyTime, expired, oversized
 from headwater.log.segment import Segment
 from headwater.log.swap import sweep
+from headwater.net.archiving import Archiving
 from headwater.net.cleaner_process import CleanerHindered, CleanerProcess
 from headwater.record.batch import NO_TIMESTAMP
 
@@ -37,11 +38,12 @@ _AT_ONCE = 100
 
 
 class Upkeep:
-    """Retention and compaction of one broker's logs."""
+    """Retention, archiving and compaction of one broker's logs."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.time = SteadyTime(node.clock, _load_time(node.logs.path / TIME_FILE))
+        self.archiving = Archiving(node, _age)
         self._cleaner = CleanerProcess()
         self._cleaned: dict[PartitionLog, Cleaned] = {}
         self._failed: set[PartitionLog] = set()
@@ -62,6 +64,7 @@ class Upkeep:
         node.logs.on_drop = lambda paths: node.loop.run_in_executor(None, node.logs.remove, paths)
         loops = (
             (self.retain_all, "log.retention.check.interval.ms"),
+            (self.archive_all, "remote.log.manager.task.interval.ms"),
             (self.compact_all, "log.cleaner.backoff.ms"),
         )
         self._tasks = [self._node.loop.create_task(self._repeat(work, name)) for work, name in loops]
@@ -69,6 +72,7 @@ class Upkeep:
     async def stop(self) -> None:
         """End what is under way; a job of the cleaner is left for the next start."""
         self._node.logs.on_roll = self._node.logs.on_drop = None
+        self.archiving.stop()
         _save_time(self._node, self._now_ms())
         if self._trim is not None:
             self._trim.cancel()
@@ -160,6 +164,16 @@ class Upkeep:
         for log in rolled:
             if log.segments and log.error is None and not log.closed:
                 self.retain(log, None)
+
+    # -- the archive -------------------------------------------------------------------------------
+
+    async def archive_all(self) -> None:
+        """Move what is due of every log to the archive."""
+        now_ms = self._now_ms()
+        for i, log in enumerate(self._logs()):
+            await self.archiving.look_at(log, now_ms)
+            if i % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     # -- compaction --------------------------------------------------------------------------------
 
@@ -270,7 +284,8 @@ def _age(segment: Segment) -> SegmentAge:
     newest = segment.max_timestamp
     if newest == NO_TIMESTAMP and segment.size:
         with suppress(OSError):
-            newest = int(segment.path.stat().st_mtime * 1000)
+            path = segment.path if segment.archive is None else segment.index_path
+            newest = int(path.stat().st_mtime * 1000)
     return SegmentAge(segment.next_offset, segment.size, newest)
 
 

@@ -119,6 +119,14 @@ class FaultyDisk(Disk):
         self._open[fd] = (node, path)
         return fd
 
+    def open_existing(self, path: Path) -> int:
+        """Open a file that is there."""
+        fd = super().open_existing(path)
+        node = self._directory(path.parent).names[path.name]
+        assert isinstance(node, _File), f"{path} is a directory"
+        self._open[fd] = (node, path)
+        return fd
+
     def close(self, fd: int) -> None:
         """Close a file."""
         self._open.pop(fd, None)

@@ -111,8 +111,10 @@ class Shelf:
         self.synced = synced
         self._crashes = 0
 
-        def directory(path: Path, *, synced: bool, journal_bytes: int) -> LogDirectory:
-            return LogDirectory(path, synced=synced, disk=self.disk, journal_bytes=journal_bytes)
+        def directory(path: Path, *, synced: bool, journal_bytes: int, archive: Path | None) -> LogDirectory:
+            return LogDirectory(
+                path, synced=synced, disk=self.disk, journal_bytes=journal_bytes, archive=archive
+            )
 
         monkeypatch.setattr(node_module, "LogDirectory", directory)
         # A journal that is there soon, and soon full.

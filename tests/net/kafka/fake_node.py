@@ -20,6 +20,7 @@ from headwater.broker.topics import NewTopic, PartitionsAdded, Topic, TopicCreat
 from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.core.settings import Settings, Value
+from headwater.log.config import LogConfig
 from headwater.net.kafka import cluster, configs, metadata, offsets, topics, transactions
 from headwater.net.kafka.api import Request
 from headwater.testing.clock import ManualClock
@@ -48,6 +49,8 @@ class FakeLog:
         self.leader_epoch = 0
         self.error: str | None = None
         self.damage: Exception | None = None
+        self.archived_to: int | None = None
+        self.config = LogConfig()
 
     def append(self, *timestamps: int) -> None:
         for timestamp in timestamps:
@@ -58,12 +61,23 @@ class FakeLog:
     def size_bytes(self) -> int:
         return 70 * (self.end_offset - self.start_offset)
 
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def local_bytes(self) -> int:
+        return self.size_bytes()
+
+    @property
+    def local_start_offset(self) -> int:
+        return self.start_offset if self.archived_to is None else self.archived_to
+
+    @property
+    def archived(self) -> bool:
+        return self.archived_to is not None
+
+    def offset_for_time(self, timestamp_ms: int, *, probe: bool) -> tuple[int, int] | None:
         if self.damage is not None:
             raise self.damage
         return next((record for record in self.records if record[1] >= timestamp_ms), None)
 
-    def max_timestamp(self) -> tuple[int, int] | None:
+    def max_timestamp(self, *, probe: bool) -> tuple[int, int] | None:
         return max(self.records, key=lambda record: (record[1], -record[0]), default=None)
 
     def delete_before(self, offset: int) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.core.errors import ErrorCode
+from headwater.log.config import LogConfig
 from headwater.log.errors import DamagedRange
 
 from .fake_node import FakeNode, ask
@@ -56,6 +57,17 @@ async def test_offsets_by_time(
     assert (result.error_code, result.timestamp, result.offset) == found
     if version >= 4:
         assert result.leader_epoch == (0 if found[2] >= 0 else -1)
+
+
+@pytest.mark.parametrize(
+    ("archived_to", "found"),
+    [(None, {-2: 0, -4: 0, -5: -1, -6: 0}), (2, {-2: 0, -4: 2, -5: 1, -6: 2}), (3, {-4: 3, -5: 2, -6: -1})],
+)
+async def test_where_the_archive_ends(archived_to: int | None, found: dict[int, int]) -> None:
+    node = await three_records()
+    log = node.log("t")
+    log.archived_to, log.config = archived_to, LogConfig(archived=True)
+    assert {wanted: (await list_one(node, wanted)).offset for wanted in found} == found
 
 
 @pytest.mark.parametrize(("timestamp", "offset"), [(-1, 0), (-2, 0), (-3, -1), (5, -1)])

@@ -82,7 +82,7 @@ async def describe_log_dirs(node: Node, request: Request, message: Any) -> Answe
 
 def _sizes(node: Node, topic: str, partitions: Sequence[int]) -> list[dict[str, Any]]:
     return [
-        {"partition_index": p, "partition_size": log.size_bytes(), "offset_lag": 0, "is_future_key": False}
+        {"partition_index": p, "partition_size": log.local_bytes(), "offset_lag": 0, "is_future_key": False}
         for p in dict.fromkeys(partitions)
         if (log := node.logs.get(topic, p)) is not None
     ]

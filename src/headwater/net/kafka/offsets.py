@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.log.cold import NotCached
 from headwater.log.errors import PartitionError
 from headwater.net.kafka.api import Answer, Handler, Request
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _UNKNOWN = -1
 _READ_COMMITTED = 1
 _ANY_EPOCH = -1
+# The index and the records of two segments, or of one that was evicted meanwhile.
+_PROBES = 4
 
 
 class Special(IntEnum):
@@ -71,7 +74,7 @@ async def list_offsets(node: Node, request: Request, message: Any) -> Answer:
                 _check_special(wanted.timestamp, request.version)
                 log = _log(node, topic.name, index)
                 _check_epoch(log, getattr(wanted, "current_leader_epoch", _ANY_EPOCH))
-                found = _find(log, wanted.timestamp, committed=committed)
+                found = await _found(node, log, wanted.timestamp, committed=committed)
             except (ApiError, PartitionError) as error:
                 partitions[index] = _offset(index, error.code)
             else:
@@ -87,20 +90,36 @@ def _check_special(timestamp: int, version: int) -> None:
         raise ApiError(ErrorCode.unsupported_version)
 
 
-def _find(log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int] | None:
+async def _found(node: Node, log: PartitionLog, timestamp: int, *, committed: bool) -> tuple[int, int] | None:
+    """Look for an offset without having others wait for the disk, or for the archive."""
+    for _ in range(_PROBES):
+        try:
+            return _find(log, timestamp, committed=committed, probe=True)
+        except NotCached as missing:
+            warm = node.loop.create_future()
+            node.cold.read([missing.with_traceback(None)], lambda warm=warm: warm.set_result(None))  # type: ignore[misc]
+        await warm
+    return _find(log, timestamp, committed=committed, probe=False)
+
+
+def _find(log: PartitionLog, timestamp: int, *, committed: bool, probe: bool) -> tuple[int, int] | None:
     """Return (offset, timestamp), where -1 is for an offset that has no time, or None."""
     end = log.last_stable_offset if committed else log.high_watermark
     match timestamp:
         case Special.LATEST:
             return end, _UNKNOWN
-        case Special.EARLIEST | Special.EARLIEST_LOCAL:
+        case Special.EARLIEST:
             return log.start_offset, _UNKNOWN
-        case Special.LATEST_TIERED | Special.EARLIEST_PENDING_UPLOAD:
-            return None
+        case Special.EARLIEST_LOCAL:
+            return log.local_start_offset, _UNKNOWN
+        case Special.LATEST_TIERED:
+            found = (log.local_start_offset - 1, _UNKNOWN) if log.archived else None
+        case Special.EARLIEST_PENDING_UPLOAD:
+            found = (log.local_start_offset, _UNKNOWN) if log.config.archived else None
         case Special.MAX_TIMESTAMP:
-            found = log.max_timestamp()
+            found = log.max_timestamp(probe=probe)
         case _:
-            found = log.offset_for_time(timestamp)
+            found = log.offset_for_time(timestamp, probe=probe)
     return found if found is not None and found[0] < end else None
 
 
