@@ -17,10 +17,11 @@ from effort import examples
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log import index as index_file
 from headwater.log import swap as swap_file
+from headwater.log.archive import copy
 from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
 from headwater.log.errors import UnknownFormat
-from headwater.log.verify import Finding, Kind, Progress, hold, segments, verify
+from headwater.log.verify import Finding, Kind, Progress, hold, in_archive, segments, verify
 
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=500)
 
@@ -194,3 +195,54 @@ def test_a_segment_that_is_replaced_meanwhile(tmp_path: Path) -> None:
     first.unlink()
     first.write_bytes(whole)
     assert list(items) == []
+
+
+class TestArchive:
+    """Segments that have moved are checked where they are."""
+
+    @pytest.fixture
+    def moved(self, tmp_path: Path) -> list[Path]:
+        """Return the files in the archive of a topic of which two segments have moved."""
+        logs = LogDirectory(tmp_path / "data", synced=True, archive=tmp_path / "cold")
+        logs.open_topic(TOPIC, TOPIC_ID, range(1), CONFIG, NOW)
+        log = logs.get(TOPIC, 0)
+        assert log is not None
+        assert log.archive is not None
+        for i in range(40):
+            append(log, rows(3, size=60, seed=i))
+        log.sync()
+        for segment in log.segments[:2]:
+            copy(logs.disk, segment.path, log.archive / segment.path.name, lambda _: None)
+            log.moved(segment)
+        logs.close()
+        return sorted((tmp_path / "cold").rglob("*.log"))
+
+    def _check(self, tmp_path: Path, *, archive: bool = True) -> tuple[list[Finding], int]:
+        findings: list[Finding] = []
+        records = 0
+        where = tmp_path / "cold" if archive else None
+        for segment in segments(tmp_path / "data", TOPIC, live=False, archive=where):
+            for item in verify(segment):
+                if isinstance(item, Finding):
+                    findings.append(item)
+                else:
+                    records += item.records
+        return findings, records
+
+    def test_all_is_well(self, tmp_path: Path, moved: list[Path]) -> None:
+        assert self._check(tmp_path) == ([], 120)
+        assert in_archive(tmp_path / "data") == 2
+        findings, records = self._check(tmp_path, archive=False)
+        assert findings == []
+        assert 0 < records < 120
+
+    @pytest.mark.parametrize("how", ["flipped", "short", "gone"])
+    def test_damage(self, tmp_path: Path, moved: list[Path], how: str) -> None:
+        data = bytearray(moved[1].read_bytes())
+        if how == "gone":
+            moved[1].unlink()
+        else:
+            data[100] ^= 1
+            moved[1].write_bytes(data if how == "flipped" else moved[1].read_bytes()[:1000])
+        findings, _ = self._check(tmp_path)
+        assert {(finding.kind, finding.file) for finding in findings} == {(Kind.DAMAGE, moved[1].name)}

@@ -44,10 +44,18 @@ class Totals:
     metavar="DIR",
     help="The directory of the log; a broker may be running on it.",
 )
+@click.option(
+    "--archive",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The broker's headwater.archive.dir, to check what has moved there as well.",
+)
 @click.argument("topic", required=False)
 @json_option
 @click.pass_context
-def verify_command(ctx: click.Context, data: Path, topic: str | None, as_json: bool) -> None:
+def verify_command(
+    ctx: click.Context, data: Path, archive: Path | None, topic: str | None, as_json: bool
+) -> None:
     """Check every batch on disk: checksums, offsets, and that the indexes agree.
 
     Nothing is changed. Ends with status 1 when anything is damaged. A torn tail, which the next start
@@ -56,7 +64,9 @@ def verify_command(ctx: click.Context, data: Path, topic: str | None, as_json: b
     from headwater.log import verify as checks
 
     with checks.hold(data) as is_ours:
-        segments = checks.segments(data, topic, live=not is_ours)
+        segments = checks.segments(data, topic, live=not is_ours, archive=archive)
+        if archive is None and (moved := checks.in_archive(data, topic)):
+            click.echo(f"Not checked: {moved} segments in the archive; give --archive for them.", err=True)
         if topic is not None and not segments and not any((data / "topics").glob(f"{topic}.*")):
             raise click.ClickException(f"{data} holds no topic named {topic}")
         as_json = wants_json(as_json)

@@ -13,6 +13,7 @@ leads elsewhere it would believe.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import time
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from headwater.log import archive as archive_file
 from headwater.log import checkpoint as checkpoint_file
 from headwater.log import index as index_file
 from headwater.log import swap as swap_file
@@ -82,6 +84,15 @@ class SegmentFile:
     saved: Checkpoint
     live: bool
     """Whether a broker may be writing to the partition."""
+    archived: int | None = None
+    """How large it was when it moved to the archive, if it has."""
+    directory: Path | None = None
+    """The partition's directory, where that is not the one of the file."""
+
+    @property
+    def index_path(self) -> Path:
+        """Where its index is."""
+        return (self.directory or self.path.parent) / self.path.with_suffix(".index").name
 
     @property
     def is_last(self) -> bool:
@@ -110,18 +121,56 @@ def hold(data: Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def segments(data: Path, topic: str | None = None, *, live: bool) -> list[SegmentFile]:
-    """Return the segments of all topics, or of one; the broker's own state is a topic here too."""
+def in_archive(data: Path, topic: str | None = None) -> int:
+    """Return how many segments are in an archive."""
+    return sum(
+        len(archive_file.load(partition) or ())
+        for directory in (data / "topics").iterdir()
+        if (match := _TOPIC.fullmatch(directory.name)) and topic in (None, match[1])
+        for partition in directory.iterdir()
+    )
+
+
+def segments(
+    data: Path, topic: str | None = None, *, live: bool, archive: Path | None = None
+) -> list[SegmentFile]:
+    """Return the segments of all topics, or of one; the broker's own state is a topic here too.
+
+    Those that have moved to an archive are among them where it is given.
+    """
     found: list[SegmentFile] = []
+    moved = None if archive is None else archive / json.loads((data / "format").read_bytes())["cluster_id"]
     for directory in sorted((data / "topics").iterdir()):
         match = _TOPIC.fullmatch(directory.name)
         if match and topic in (None, match[1]):
             for partition in sorted(directory.iterdir(), key=lambda path: path.name.zfill(10)):
+                if moved is not None:
+                    there = moved / directory.name / partition.name
+                    found += _in_archive(partition, there, match[1], int(partition.name), live=live)
                 found += _of_partition(partition, match[1], int(partition.name), live=live)
     for directory in sorted((data / "state").iterdir()):
         if topic in (None, directory.name):
             found += _of_partition(directory, directory.name, 0, live=live)
     return found
+
+
+def _in_archive(directory: Path, there: Path, topic: str, partition: int, *, live: bool) -> list[SegmentFile]:
+    saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
+    return [
+        SegmentFile(
+            topic,
+            partition,
+            there / f"{entry.base_offset:020d}.log",
+            entry.base_offset,
+            entry.next_offset,
+            saved,
+            live,
+            entry.size,
+            directory,
+        )
+        for entry in archive_file.load(directory) or ()
+        if entry.next_offset > saved.start_offset
+    ]
 
 
 def _of_partition(directory: Path, topic: str, partition: int, *, live: bool) -> list[SegmentFile]:
@@ -154,7 +203,9 @@ def verify(segment: SegmentFile) -> Iterator[Finding | Progress]:
         try:
             fd = os.open(checked.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # retention or compaction was here
+            if segment.archived is not None:
+                yield _lost(segment, 0)
+            return  # retention or compaction was here, or the archive is away
         findings = []
         try:
             for item in _Check(checked, fd).run():
@@ -162,10 +213,24 @@ def verify(segment: SegmentFile) -> Iterator[Finding | Progress]:
                     findings.append(item)
                 elif checked is segment:
                     yield item
-            checked = _replacement(checked, fd) if findings and segment.live else None
+            if segment.archived is not None:
+                checked = None
+                if os.fstat(fd).st_size < segment.archived and not findings:
+                    findings.append(_lost(segment, os.fstat(fd).st_size))
+            else:
+                checked = _replacement(checked, fd) if findings and segment.live else None
         finally:
             os.close(fd)
     yield from findings
+
+
+def _lost(segment: SegmentFile, size: int) -> Finding:
+    assert segment.archived is not None
+    assert segment.following is not None
+    name, first, following = segment.path.name, segment.base_offset, segment.following
+    return Finding(
+        Kind.DAMAGE, segment.topic, segment.partition, name, size, segment.archived, first, following
+    )
 
 
 def _replacement(segment: SegmentFile, fd: int) -> SegmentFile | None:
@@ -270,7 +335,7 @@ class _Check:
 def _load_index(segment: SegmentFile) -> tuple[SparseIndex | None, bool]:
     """Return the index of a segment, and whether there is a file that ought to hold one."""
     try:
-        data = segment.path.with_suffix(".index").read_bytes()
+        data = segment.index_path.read_bytes()
     except FileNotFoundError:
         return None, False
     loaded = index_file.decode(data)
