@@ -31,6 +31,7 @@ __all__ = [
     "MYSQL_8_0",
     "PERF_TEST",
     "SPARK_CONNECTOR",
+    "TIERED_STORAGE",
     "JarSet",
     "MissingProgramError",
     "cache_directory",
@@ -143,10 +144,11 @@ class JarSet:
 
 
 def _dependency(artifact: str) -> str:
-    group, name, version = artifact.split(":")
+    group, name, version, *classifiers = artifact.split(":")
+    classified = "".join(f"<classifier>{classifier}</classifier>" for classifier in classifiers)
     return (
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+        f"{classified}<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
         "</dependency>"
     )
 
@@ -247,6 +249,12 @@ KAFKA_4_3 = JarSet(
     ),
 )
 """Kafka 4.3.0's broker, clients and command-line tools."""
+
+TIERED_STORAGE = JarSet(
+    "kafka-tiered-storage-4.3.0",
+    (f"{_KAFKA}:kafka-clients:4.3.0:test", f"{_KAFKA}:kafka-storage:4.3.0:test"),
+)
+"""The storage in a directory that Kafka tests its tiered storage with, for a broker of `KAFKA_4_3`."""
 
 CLIENTS_3_9 = JarSet(
     "kafka-clients-3.9.2",
@@ -388,7 +396,7 @@ def perf_test_classpath() -> str:
 
 def main() -> None:
     """Fetch every jar set, saying where each one is."""
-    for jars in (KAFKA_4_3, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST, MYSQL_8_0):
+    for jars in (KAFKA_4_3, TIERED_STORAGE, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST, MYSQL_8_0):
         sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
 
 
