@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +19,8 @@ from bench.scenarios.base import Scale, Scenario
 RATE = 1_000
 WARM_SECONDS = 5
 SECONDS = 20
+DISK_SECONDS = 5
+PAGE = b"x" * 4096
 VALUE = b"x" * 100
 TOPIC = "bench"
 FLUSH_SECONDS = 60.0
@@ -34,6 +37,8 @@ class Latency(Scenario):
         Figure("latency-p50", "latency at 1,000/s, p50", "ms", Better.LOWER, _targets),
         Figure("latency-p99", "latency at 1,000/s, p99", "ms", Better.LOWER, _targets),
         Figure("latency-p99.9", "latency at 1,000/s, p99.9", "ms", Better.LOWER),
+        # What no broker that syncs gets below, whatever it is made of.
+        Figure("latency-disk", "one write and its sync at 1,000/s, p50", "ms", Better.LOWER),
     )
 
     def run(self, broker: Broker, scratch: Path, scale: Scale) -> Mapping[str, float]:
@@ -43,10 +48,12 @@ class Latency(Scenario):
         warm = WARM_SECONDS * RATE
         latencies = Pace(broker.bootstrap).produce(warm + scale.of(SECONDS * RATE))
         ordered = sorted(latencies[warm:])
+        syncs = sorted(disk_latencies(scratch / "disk", scale.of(DISK_SECONDS * RATE)))
         return {
             "latency-p50": percentile(ordered, 0.50),
             "latency-p99": percentile(ordered, 0.99),
             "latency-p99.9": percentile(ordered, 0.999),
+            "latency-disk": percentile(syncs, 0.50),
         }
 
 
@@ -80,6 +87,37 @@ class LatencyWithoutSync(Latency):
         return {"latency-os-p50": measured["latency-p50"], "latency-os-p99": measured["latency-p99"]}
 
 
+def disk_latencies(path: Path, writes: int) -> list[float]:
+    """Return the milliseconds that each write of a page and its fdatasync takes, at the pace of the records.
+
+    All blocks of the file are there beforehand, so that the file system has nothing else to write.
+    """
+    milliseconds: list[float] = []
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, PAGE * writes, 0)
+        os.fsync(fd)
+        for number in beats(writes):
+            began = time.perf_counter()
+            os.pwrite(fd, PAGE, number * len(PAGE))
+            os.fdatasync(fd)
+            milliseconds.append((time.perf_counter() - began) * 1e3)
+    finally:
+        os.close(fd)
+    return milliseconds
+
+
+def beats(count: int) -> Iterator[int]:
+    """Yield so many numbers, each at its time.
+
+    Sleeping until the next beat, not for a beat, so that a late one does not lower the rate.
+    """
+    began = time.perf_counter()
+    for number in range(count):
+        time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+        yield number
+
+
 class Pace:
     """A producer at a steady rate; delivery reports are served by a thread of their own."""
 
@@ -111,10 +149,7 @@ class Pace:
         return self._milliseconds
 
     def _send(self, records: int) -> None:
-        began = time.perf_counter()
-        for number in range(records):
-            # Sleeping until the next beat, not for a beat, so that a late one does not lower the rate.
-            time.sleep(max(0.0, began + number / RATE - time.perf_counter()))
+        for _ in beats(records):
             self._send_one()
 
     def _send_one(self) -> None:
