@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "events.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 BASH = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-[OUTPUT] = re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+OUTPUTS = re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,13 @@ def run(command: list[str], directory: Path, broker: BrokerProcess) -> subproces
 
 
 def test_the_page_from_top_to_bottom(tmp_path: Path, broker: BrokerProcess) -> None:
-    bank, teller, statements = PYTHON
+    bank, teller, customers, statements = PYTHON
     (tmp_path / "bank.py").write_text(bank)
-    (tmp_path / "teller.py").write_text(teller.replace("127.0.0.1:9092", broker.bootstrap))
     (tmp_path / "statements.py").write_text(statements)
-    done = run([sys.executable, "teller.py"], tmp_path, broker)
-    assert (done.stdout, done.returncode) == (OUTPUT, 0), done.stderr
+    for program, output in zip((teller, customers), OUTPUTS, strict=True):
+        (tmp_path / "program.py").write_text(program.replace("127.0.0.1:9092", broker.bootstrap))
+        done = run([sys.executable, "program.py"], tmp_path, broker)
+        assert (done.stdout, done.returncode) == (output, 0), done.stderr
     load(tmp_path / "statements.py")
 
     commands, requests = BASH
@@ -104,6 +105,7 @@ def test_the_page_from_top_to_bottom(tmp_path: Path, broker: BrokerProcess) -> N
         (["show", "accounts/ghost"], "the stream accounts/ghost has no events"),
         (["show", "accounts"], "'accounts' is not STORE/STREAM, like accounts/ann."),
         (["list", "accuonts"], "topic accuonts: there is no such topic"),
+        (["erase", "accounts", "ghost", "--yes"], "no event of accounts has personal data about ghost"),
         (["state", "accounts/ann", "--by", "nothing.py:X"], "'nothing.py:X' is not FILE:NAME"),
     ],
 )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from headwater.events import Event, NewEvent
+from headwater.events import BadEvent, Event, EventError, NewEvent
 from headwater.events.batches import TooLarge, encode_batches
-from headwater.events.envelope import NotAnEvent, decode, encode
+from headwater.events.envelope import NotAnEvent, decode, encode, read_value
 from headwater.events.event import to_json
 from headwater.events.plan import Head, Plan, Planned, Request, prepare
+from headwater.events.sealing import new_key, seal
 from headwater.events.sift import Found, Skipped, sift
 from headwater.record.records import Record, decode_batch
 
@@ -187,3 +189,76 @@ def test_an_event_larger_than_a_batch_is_refused_by_name() -> None:
         TooLarge, match=r"A of ann takes \d+ bytes, and the topic's max.message.bytes is 1000"
     ):
         encode_batches(planned(10, 2000), 1000)
+
+
+@given(events, st.data())
+def test_what_is_sealed_reads_back_with_its_key_alone(event: Event, data: st.DataObject) -> None:
+    fields = (
+        tuple(data.draw(st.lists(st.sampled_from(sorted(event.data)), unique=True))) if event.data else ()
+    )
+    event = replace(event, personal=fields, key_id="k1")
+    key = new_key()
+    shown = {name: value for name, value in event.data.items() if name not in fields}
+    private = {name: event.data[name] for name in fields}
+    sealed = seal(key, event.id, to_json(private, "data"))
+    value = encode(event, to_json(shown, "data"), to_json(event.metadata, "metadata"), 0, sealed).value
+    assert value is not None
+    assert read_value(value, key=key) == event
+    assert read_value(value) == replace(event, data=shown | dict.fromkeys(fields), erased=True)
+    with pytest.raises(BadEvent, match="do not open with their key"):
+        read_value(value, key=new_key())
+    other = value.replace(json.dumps(event.id, ensure_ascii=False).encode(), b'"another"', 1)
+    if event.id != "another":
+        with pytest.raises(BadEvent, match="do not open with their key"):
+            read_value(other, key=key)
+
+
+@pytest.mark.parametrize(
+    "personal",
+    [7, {}, {"key": "k", "fields": "name", "sealed": ""}, {"key": "k", "fields": [1], "sealed": ""}],
+)
+def test_personal_data_without_a_key_are_no_event(personal: object) -> None:
+    value = {
+        "id": "e",
+        "stream": "s",
+        "version": 1,
+        "type": "T",
+        "schema": 1,
+        "time": "2026-01-01",
+        "data": {},
+    }
+    with pytest.raises(NotAnEvent, match="personal data"):
+        read_value(json.dumps(value | {"personal": personal}).encode())
+
+
+@dataclass
+class Registered:
+    number: int
+    name: str = dataclasses.field(metadata={"personal": True})
+
+
+def test_personal_data_are_kept_apart_from_the_others() -> None:
+    [prepared] = prepare(Registered(17, "Ann"))
+    assert prepared.data == {"number": 17, "name": "Ann"}
+    assert prepared.text == '{"number":17}'
+    assert prepared.private is not None
+    assert prepared.private == (None, ("name",), '{"name":"Ann"}')
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (NewEvent("T", {"n": 1}, personal="n"), "are a list of names in its data, not 'n'"),
+        (NewEvent("T", {"n": 1}, personal=["m"]), r"are a list of names in its data, not \['m'\]"),
+        (NewEvent("T", {"n": 1}, personal=["n"], subject=""), "the subject of T is text of 1 to 255"),
+    ],
+)
+def test_personal_data_that_cannot_be(event: NewEvent, reason: str) -> None:
+    with pytest.raises(BadEvent, match=reason):
+        prepare(event)
+
+
+def test_who_cannot_seal_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.events.sealing.find_spec", lambda name: None)
+    with pytest.raises(EventError, match=r"pip install 'headwater\[erasure\]'"):
+        prepare(NewEvent("T", {"n": 1}, personal=["n"]))

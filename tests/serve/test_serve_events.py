@@ -168,7 +168,7 @@ def test_what_is_not_there(client: httpx.Client) -> None:
         "there is no event store orders here; there are accounts",
     )
     assert client.get("/events/accounts/none").status_code == 404
-    assert client.delete("/events/accounts/ann").status_code == 405
+    assert client.put("/events/accounts/ann").status_code == 405
     assert client.post("/events/accounts/ann", content=b"{}").status_code == 415
 
 
@@ -179,3 +179,27 @@ def test_a_broker_that_is_away_is_503(views: ViewStore, tmp_path: Path) -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     with served(views, events=EventStores(None, ["accounts"], tmp_path)) as server:
         assert "--broker" in server.client.get("/events/accounts/ann").json()["error"]
+
+
+def test_personal_data_are_erased_and_the_event_stays(client: httpx.Client) -> None:
+    event = {
+        "type": "Registered",
+        "data": {"name": "Ann", "plan": "basic"},
+        "personal": ["name"],
+        "subject": "p/1",
+    }
+    assert post(client, "17", [event, deposited(1)]).status_code == 201
+    [first, last] = client.get("/events/accounts/17").json()["events"]
+    assert first["data"] == {"name": "Ann", "plan": "basic"}
+    assert (first["personal"], first["erased"]) == (["name"], False)
+    assert "personal" not in last
+    answer = client.delete("/events/accounts/p/1")
+    assert answer.json() == {"store": "accounts", "subject": "p/1", "events": 1}
+    [first, last] = client.get("/events/accounts/17").json()["events"]
+    assert (first["data"], first["erased"]) == ({"name": None, "plan": "basic"}, True)
+    assert last["data"] == {"amount": 1}
+    answer = client.delete("/events/accounts/p/1")
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "no event of accounts has personal data about p/1"
+    for personal in ("name", [1], ["age"]):
+        assert post(client, "18", event | {"personal": personal}).status_code == 400

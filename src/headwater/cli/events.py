@@ -119,6 +119,29 @@ def trace_command(store: str, correlation_id: str, broker: str, data: Path, as_j
         print_rows(rows, ["time", "stream", "version", "type", "id", "causation_id"], as_json=as_json)
 
 
+@events_command.command("erase")
+@click.argument("store", metavar="STORE")
+@click.argument("subject", metavar="SUBJECT")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_options
+def erase_command(store: str, subject: str, yes: bool, broker: str, data: Path) -> None:
+    """Erase the personal data about somebody from all events of a store, for good.
+
+    SUBJECT is whom the data are about: a stream's name, unless the events say otherwise. The events stay, without
+    those data.
+    """
+    with _opened(broker, store, data) as opened:
+        if not yes:
+            click.confirm(f"Erase the personal data about {subject} for good?", abort=True, err=True)
+        count = opened.erase(subject)
+    if not count:
+        raise click.ClickException(f"no event of {store} has personal data about {subject}")
+    note(
+        f"Erased the personal data about {subject}: {count:,} event{'' if count == 1 else 's'}. What was derived from "
+        "them before stays: rebuild projections and views that hold such data."
+    )
+
+
 @events_command.command("rebuild-index")
 @click.argument("store", metavar="STORE")
 @_options

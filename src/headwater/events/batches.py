@@ -52,8 +52,8 @@ def encode_batches(planned: Sequence[Planned], limit: int) -> list[Batch]:
     records: list[Record] = []
     found: list[Found] = []
     size = HEADER_SIZE
-    for event, data, metadata in planned:
-        record = encode(event, data, metadata, len(records))
+    for event, data, metadata, _, sealed in planned:
+        record = encode(event, data, metadata, len(records), sealed)
         own = _size(record)
         if HEADER_SIZE + own > limit:
             raise TooLarge(event, own, limit)

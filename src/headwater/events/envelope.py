@@ -5,6 +5,7 @@ client, and a Spark pipeline, can read it:
 
     {"id", "stream", "version", "type", "schema", "time",
      "command_id", "causation_id", "correlation_id", "metadata",    where there are any
+     "personal": {"key", "fields", "sealed"},                       of data that can be erased
      "data"}
 
 The record's timestamp is the event's time. Headers repeat what a consumer may want to choose by before it
@@ -16,10 +17,11 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as _quoted
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.core.errors import HeadwaterError
 from headwater.events.event import MAX_NAME, Event, iso
+from headwater.events.sealing import unseal
 from headwater.record.records import Record
 
 __all__ = ["NotAnEvent", "decode", "encode", "read_value"]
@@ -32,8 +34,11 @@ class NotAnEvent(HeadwaterError):
     """A record of the topic that no event store wrote."""
 
 
-def encode(event: Event, data: str, metadata: str, offset: int) -> Record:
-    """Return an event's record; `data` and `metadata` are those of the event as JSON."""
+def encode(event: Event, data: str, metadata: str, offset: int, sealed: str = "") -> Record:
+    """Return an event's record; `data` and `metadata` are those of the event as JSON.
+
+    Of an event with personal data, `data` are the others, and `sealed` are those.
+    """
     version, time_ms = event.version, event.time_ms
     identity, stream, kind = _quoted(event.id), _quoted(event.stream), _quoted(event.type)
     text = (
@@ -52,6 +57,9 @@ def encode(event: Event, data: str, metadata: str, offset: int) -> Record:
             headers.append((name.replace("_", "-"), value.encode()))
     if event.metadata:
         text += f',"metadata":{metadata}'
+    if event.key_id is not None:
+        fields = json.dumps(event.personal, ensure_ascii=False)
+        text += f',"personal":{{"key":{_quoted(event.key_id)},"fields":{fields},"sealed":{_quoted(sealed)}}}'
     value = f'{text},"data":{data}}}'.encode()
     return Record(offset, time_ms, event.stream.encode(), value, tuple(headers))
 
@@ -66,8 +74,8 @@ def decode(key: bytes | None, value: bytes | None, partition: int = -1, offset: 
     return event
 
 
-def read_value(value: bytes, partition: int = -1, offset: int = -1) -> Event:
-    """Return the event in a record's value."""
+def read_value(value: bytes, partition: int = -1, offset: int = -1, key: bytes | None = None) -> Event:
+    """Return the event in a record's value; its personal data are erased for who has no key to them."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -87,6 +95,9 @@ def read_value(value: bytes, partition: int = -1, offset: int = -1) -> Event:
     data, metadata = found.get("data"), found.get("metadata", {})
     if not isinstance(data, dict) or not isinstance(metadata, dict):
         raise NotAnEvent("its data or metadata are no JSON object")
+    sealed = _sealed(found.get("personal"))
+    if sealed is not None:
+        data |= dict.fromkeys(sealed.fields) if key is None else unseal(key, found["id"], sealed.text)
     return Event(
         found["stream"],
         found["version"],
@@ -101,7 +112,29 @@ def read_value(value: bytes, partition: int = -1, offset: int = -1) -> Event:
         metadata,
         partition,
         offset,
+        () if sealed is None else sealed.fields,
+        sealed is not None and key is None,
+        None if sealed is None else sealed.key_id,
     )
+
+
+class _Sealed(NamedTuple):
+    """Personal data as a record has them."""
+
+    key_id: str
+    fields: tuple[str, ...]
+    text: str
+
+
+def _sealed(found: object) -> _Sealed | None:
+    match found:
+        case None:
+            return None
+        case {"key": str(key_id), "fields": [*fields], "sealed": str(text)} if all(
+            isinstance(each, str) for each in fields
+        ):
+            return _Sealed(key_id, tuple(fields), text)
+    raise NotAnEvent("its personal data have no key, fields or sealed text")
 
 
 def _text(found: dict[str, Any], name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,7 +23,8 @@ MAX_NAME = 255
 class NewEvent:
     """An event that is about to be stored: its type, and data that JSON can hold.
 
-    Instead of one, any function here takes a dataclass's instance: its class's name is the type.
+    Instead of one, any function here takes a dataclass's instance: its class's name is the type, and a field made by
+    `field(metadata={"personal": True})` is personal.
 
     >>> NewEvent("Deposited", {"amount": 10}).type
     'Deposited'
@@ -35,6 +36,10 @@ class NewEvent:
     """Made up where none is given."""
     schema: int | None = None
     """Which form its data have; the newest one that the store's upcasters know, unless given."""
+    personal: Sequence[str] = ()
+    """Which of the data can be erased: they are sealed with a key of the subject."""
+    subject: str | None = None
+    """Whom the personal data are about; the stream's name, unless given."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,12 @@ class Event:
     metadata: dict[str, Any] = field(default_factory=dict)
     partition: int = -1
     offset: int = -1
+    personal: tuple[str, ...] = ()
+    """Which of the data can be erased."""
+    erased: bool = False
+    """Whether they were: then each of them is None."""
+    key_id: str | None = field(default=None, repr=False)
+    """Which key they are sealed with."""
 
     @property
     def time(self) -> datetime:
@@ -71,6 +82,8 @@ class Event:
         for name in ("command_id", "causation_id", "correlation_id", "metadata"):
             if value := getattr(self, name):
                 said[name] = value
+        if self.personal:
+            said |= {"personal": list(self.personal), "erased": self.erased}
         return said
 
 
@@ -123,7 +136,10 @@ def _as_new_event(given: object) -> NewEvent:
     if isinstance(given, NewEvent):
         return given
     if _is_record(given):
-        return NewEvent(type(given).__name__, dataclasses.asdict(given))  # type: ignore[call-overload]
+        data = dataclasses.asdict(given)  # type: ignore[call-overload]
+        fields = dataclasses.fields(given)  # type: ignore[arg-type]
+        personal = tuple(each.name for each in fields if each.metadata.get("personal"))
+        return NewEvent(type(given).__name__, data, personal=personal)
     raise _no_event(given)
 
 

@@ -15,7 +15,7 @@ from headwater.record.batch import CorruptBatch, batches
 from headwater.record.committed import committed_batches
 from headwater.record.records import Record, decode_batch
 
-__all__ = ["Progress", "catch_up", "check_positions", "ends"]
+__all__ = ["Progress", "catch_up", "check_positions", "ends", "fetch", "records"]
 
 Progress = Callable[[int, int], None]
 """Told how many offsets of how many have been read."""
@@ -60,10 +60,10 @@ def catch_up(
         until = cluster.offsets(topic, {partition: LATEST})[partition]
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while position < until:
-        fetched = cluster.retrying(lambda at=position: _fetch(cluster, topic, partition, at))  # type: ignore[misc]
+        fetched = cluster.retrying(lambda at=position: fetch(cluster, topic, partition, at))  # type: ignore[misc]
         following = max((header.last_offset + 1 for _, header in batches(fetched.records)), default=position)
         if following > position:
-            index.take_in(partition, _records(fetched, position), following)
+            index.take_in(partition, records(fetched, position), following)
             position = following
             deadline = time.monotonic() + _PATIENCE_SECONDS
             if progress is not None:
@@ -76,7 +76,8 @@ def catch_up(
     return position
 
 
-def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Fetched:
+def fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Fetched:
+    """Return what a partition holds from an offset on, as much as one request brings."""
     node = cluster.leader(topic, partition)
     connection = cluster.connection(node)
     try:
@@ -94,7 +95,8 @@ def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Fetched
     return fetched
 
 
-def _records(fetched: Fetched, position: int) -> list[tuple[Record, bool]]:
+def records(fetched: Fetched, position: int) -> list[tuple[Record, bool]]:
+    """Return the committed records from an offset on, each with whether it belongs to a transaction."""
     found: list[tuple[Record, bool]] = []
     for at, header in committed_batches(fetched.records, fetched.aborted):
         try:

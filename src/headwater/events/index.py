@@ -27,8 +27,9 @@ logger = logging.getLogger(__name__)
 
 _PAGE = 500
 _HEAD = "SELECT version, time_ms FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_EVENT = 'SELECT value, partition, "offset" FROM events '
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENT = 'SELECT value, partition, "offset", secret FROM events LEFT JOIN keys ON keys.id = key_id '
+_ERASURES = "SELECT count FROM erasures"
 
 
 class Index:
@@ -41,6 +42,11 @@ class Index:
         except BaseException:
             self._file.close()
             raise
+
+    @property
+    def file(self) -> IndexFile:
+        """The file, which the keys of personal data are in as well."""
+        return self._file
 
     def close(self) -> None:
         """Close the file."""
@@ -80,11 +86,16 @@ class Index:
         return len(skipped)
 
     def snapshot(self, fold: Fold, stream: str, state: State) -> State:
-        """Keep a state as a snapshot, where so many events lie behind the last one."""
+        """Keep a state as a snapshot, where so many events lie behind the last one.
+
+        One that was made before an erasure is not kept: it may hold what was erased.
+        """
         if not fold.snapshot_every or state.version - state.snapshot < fold.snapshot_every:
             return state
         text = fold.dump(state.value)
         with self._file.writing() as connection:
+            if connection.execute(_ERASURES).fetchone()[0] != state.erasures:
+                return state
             row = (fold.fingerprint, stream, state.version, text)
             connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", row)
         return state._replace(snapshot=state.version)
@@ -161,21 +172,28 @@ class Index:
         )
         last = (1 << 62) if until is None else until
         version, value = 0, fold.start()
-        snapshot = 0
+        snapshot = erasures = 0
         if fold.snapshot_every:
             with self._file.reading() as connection:
+                [erasures] = connection.execute(_ERASURES).fetchone()
                 row = connection.execute(query, (fold.fingerprint, stream, last)).fetchone()
             if row is not None:
                 version, value = row[0], fold.load(row[1])
                 snapshot = version
         for event in self.events(stream, after=version, until=until):
             version, value = event.version, fold.step(value, event)
-        return State(version, value, snapshot)
+        return State(version, value, snapshot, erasures)
+
+    def has_personal(self) -> bool:
+        """Whether any event has personal data."""
+        query = "SELECT 1 FROM events WHERE key_id IS NOT NULL LIMIT 1"
+        with self._file.reading() as connection:
+            return connection.execute(query).fetchone() is not None
 
     def _select(self, query: str, values: tuple[object, ...]) -> list[Event]:
         with self._file.reading() as connection:
             rows = connection.execute(query, values).fetchall()
-        return [read_value(value, partition, offset) for value, partition, offset in rows]
+        return [read_value(*row) for row in rows]
 
     def _check(self, path: Path, topic: str, topic_id: str, partitions: int) -> None:
         fix = f"rebuild it with `headwater events rebuild-index {topic}`"
@@ -218,6 +236,7 @@ def _insert(connection: sqlite3.Connection, partition: int, found: Iterable[Foun
             event.command_id,
             event.correlation_id,
             value,
+            event.key_id,
         )
         for event, value in found
     )

@@ -20,9 +20,9 @@ from headwater.events.errors import StaleIndex
 
 __all__ = ["IndexFile", "discard"]
 
-_FORMAT = 1
 _BUSY_SECONDS = 30.0
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE topic (name TEXT NOT NULL, id TEXT NOT NULL, partitions INTEGER NOT NULL);
 CREATE TABLE positions (
     partition INTEGER PRIMARY KEY, next_offset INTEGER NOT NULL DEFAULT 0, skipped INTEGER NOT NULL DEFAULT 0
@@ -39,7 +39,23 @@ CREATE TABLE snapshots (
     fold TEXT NOT NULL, stream TEXT NOT NULL, version INTEGER NOT NULL, state TEXT NOT NULL,
     PRIMARY KEY (fold, stream, version)
 ) WITHOUT ROWID;
-"""
+""",
+    """
+ALTER TABLE events ADD COLUMN key_id TEXT;
+CREATE INDEX events_by_key ON events (key_id) WHERE key_id IS NOT NULL;
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, subject TEXT NOT NULL, secret BLOB NOT NULL, pass INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX keys_by_subject ON keys (subject);
+CREATE TABLE key_position (
+    topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL, read_ms INTEGER NOT NULL, pass INTEGER NOT NULL
+);
+CREATE TABLE erasures (count INTEGER NOT NULL);
+INSERT INTO erasures VALUES (0)
+""",
+)
+"""What each format adds to the one before."""
+_FORMAT = len(_SCHEMAS)
 
 
 class IndexFile:
@@ -53,6 +69,8 @@ class IndexFile:
         self._idle: list[sqlite3.Connection] = []
         try:
             self._writer = self._connect()
+            # What is deleted is to be gone from the file: keys, and snapshots of what they have opened.
+            self._writer.execute("PRAGMA secure_delete=ON")
             self._make()
         except sqlite3.DatabaseError as error:
             raise StaleIndex(f"the index {path} does not read ({error}): {_FIX}") from None
@@ -89,6 +107,11 @@ class IndexFile:
                 raise
             self._writer.execute("COMMIT")
 
+    def settle(self) -> None:
+        """Have what was deleted gone from the log that SQLite keeps beside the file, unless somebody reads there."""
+        with self._writing:
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -100,12 +123,12 @@ class IndexFile:
     def _make(self) -> None:
         with self.writing() as connection:
             [found] = connection.execute("PRAGMA user_version").fetchone()
-            if found not in (0, _FORMAT):
+            if not 0 <= found <= _FORMAT:
                 raise StaleIndex(f"the index {self.path} has format {found}, not {_FORMAT}: {_FIX}")
-            if not found:
-                for statement in _SCHEMA.split(";"):
+            for schema in _SCHEMAS[found:]:
+                for statement in schema.split(";"):
                     connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            connection.execute(f"PRAGMA user_version = {_FORMAT}")
 
 
 _FIX = "rebuild it with `headwater events rebuild-index`"

@@ -17,9 +17,21 @@ from headwater.events.errors import BadEvent
 from headwater.events.event import Event, NewEvent, as_new_events, check_name, to_json
 from headwater.events.expected import ANY, Expected, check_expected
 from headwater.events.fold import Fold
+from headwater.events.sealing import check_available
 from headwater.events.upcasting import Upcasters
 
-__all__ = ["Appended", "Head", "Known", "Plan", "Planned", "Prepared", "Request", "State", "prepare"]
+__all__ = [
+    "Appended",
+    "Head",
+    "Known",
+    "Plan",
+    "Planned",
+    "Prepared",
+    "Private",
+    "Request",
+    "State",
+    "prepare",
+]
 
 
 class Head(NamedTuple):
@@ -36,6 +48,8 @@ class State(NamedTuple):
     value: Any
     snapshot: int = 0
     """The version of the last snapshot, which it was made from."""
+    erasures: int = 0
+    """How many erasures there had been when it was made: it may hold what the next one erases."""
 
 
 class Known(Protocol):
@@ -51,14 +65,25 @@ class Known(Protocol):
         """Return a stream's state; the caller may change it."""
 
 
+class Private(NamedTuple):
+    """The personal data of an event, as JSON, before they are sealed."""
+
+    subject: str | None
+    """None for the stream."""
+    fields: tuple[str, ...]
+    text: str
+
+
 class Prepared(NamedTuple):
     """A new event that was found to be storable."""
 
     type: str
     data: dict[str, Any]
     text: str
+    """The data as JSON, without personal ones."""
     id: str
     schema: int
+    private: Private | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +122,9 @@ class Planned(NamedTuple):
     event: Event
     data: str
     metadata: str
+    private: Private | None = None
+    sealed: str = ""
+    """What became of `private`."""
 
 
 def prepare(given: object, upcasters: Upcasters | None = None) -> tuple[Prepared, ...]:
@@ -120,7 +148,24 @@ def _prepared(event: NewEvent, upcasters: Upcasters | None) -> Prepared:
         raise BadEvent(f"the schema of {kind} is a number from 1 on, not {event.schema!r}")
     schema = event.schema or (1 if upcasters is None else upcasters.newest(kind))
     identity = _random_uuid() if event.id is None else check_name(event.id, "an event's id")
-    return Prepared(kind, data, text, identity, schema)
+    if not event.personal:
+        return Prepared(kind, data, text, identity, schema)
+    private = _private(event, kind, data)
+    shown = {name: value for name, value in data.items() if name not in private.fields}
+    return Prepared(kind, data, to_json(shown, f"the data of {kind}"), identity, schema, private)
+
+
+def _private(event: NewEvent, kind: str, data: dict[str, Any]) -> Private:
+    check_available()
+    fields = tuple(dict.fromkeys(event.personal))
+    if isinstance(event.personal, str) or any(name not in data for name in fields):
+        raise BadEvent(
+            f"the personal data of {kind} are a list of names in its data, not {event.personal!r:.80}"
+        )
+    if event.subject is not None:
+        check_name(event.subject, f"the subject of {kind}")
+    personal = {name: data[name] for name in fields}
+    return Private(event.subject, fields, to_json(personal, f"the data of {kind}"))
 
 
 def _random_uuid() -> str:
@@ -152,7 +197,8 @@ class Plan:
         prepared = request.events if request.decide is None else self._decide(request)
         events = tuple(self._events(request, prepared, head))
         for event, new in zip(events, prepared, strict=True):
-            self.planned.append(Planned(event, new.text, request.metadata_text))
+            private = new.private and new.private._replace(subject=new.private.subject or stream)
+            self.planned.append(Planned(event, new.text, request.metadata_text, private))
         if events:
             self._heads[stream] = Head(events[-1].version, events[-1].time_ms)
             self._fresh.setdefault(stream, []).extend(events)
@@ -189,11 +235,11 @@ class Plan:
         return prepared
 
     def _advanced(self, fold: Fold, stream: str, state: State) -> State:
-        version, value, snapshot = state
+        version, value = state.version, state.value
         for event in self._fresh.get(stream, ()):
             if event.version > version:
                 version, value = event.version, fold.step(value, event)
-        return State(version, value, snapshot)
+        return state._replace(version=version, value=value)
 
     def _events(self, request: Request, prepared: Iterable[Prepared], head: Head) -> Iterable[Event]:
         time_ms = max(self._now_ms, head.time_ms)
@@ -210,4 +256,5 @@ class Plan:
                 request.causation_id,
                 request.correlation_id,
                 request.metadata,
+                personal=() if new.private is None else new.private.fields,
             )

@@ -41,12 +41,12 @@ class States:
         held = self._states.pop((stream, fold), None)
         if held is None:
             return self._index.state(fold, stream)
-        version, value, snapshot = held
+        version, value = held.version, held.value
         if version == self.head(stream).version:
             return held
         for event in self._index.events(stream, after=version):
             version, value = event.version, fold.step(value, event)
-        return State(version, value, snapshot)
+        return held._replace(version=version, value=value)
 
     def note(self, heads: Mapping[str, Head]) -> None:
         """Hold where streams end now."""

@@ -30,6 +30,7 @@ from headwater.events.expected import ANY, Expected
 from headwater.events.fold import Fold
 from headwater.events.follow import Progress, catch_up, check_positions, ends
 from headwater.events.index import Index
+from headwater.events.keys import Keys
 from headwater.events.plan import Appended, Request, prepare
 from headwater.events.topic import open_topic
 from headwater.events.upcasting import Upcasters
@@ -81,6 +82,7 @@ class EventStore:
             info = open_topic(self._reader, name, partitions)
             self.partitions = len(info.leaders)
             self._index = Index(index_path(directory, name), name, str(info.topic_id), self.partitions)
+            self._keys = Keys(name, self._index, self._clock)
         except BaseException:
             self._reader.close()
             raise
@@ -170,6 +172,18 @@ class EventStore:
         for writer in list(self._writers.values()):
             writer.reclaim()
 
+    def erase(self, subject: str) -> int:
+        """Erase the personal data about somebody for good, and return how many events had such data.
+
+        The events stay, with None in place of what was personal; so do projections and other copies that were made
+        of them before. Another process notices within a second.
+        """
+        check_name(subject, "a subject")
+        self.refresh()
+        with self._reader_lock:
+            self._check_open()
+            return self._keys.erase(self._reader, subject)
+
     # Reading
 
     def read(
@@ -230,12 +244,20 @@ class EventStore:
 
     def _freshen(self, partition: int, progress: Progress | None = None) -> None:
         writer = self._writers.get(partition)
-        if writer is not None and writer.settled():
+        is_current = writer is not None and writer.settled()
+        if is_current and not self._index.has_personal():
             return
         with self._reader_lock:
-            if self._closed:
-                raise EventError(f"the store {self.name} is closed")
-            catch_up(self._reader, self._index, self.name, partition, progress=progress)
+            self._check_open()
+            before = self._index.position(partition)
+            if not is_current:
+                catch_up(self._reader, self._index, self.name, partition, progress=progress)
+            if self._index.has_personal():
+                self._keys.follow(self._reader, at_once=self._index.position(partition) > before)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EventError(f"the store {self.name} is closed")
 
     # Requests
 
@@ -273,12 +295,13 @@ class EventStore:
 
     def _submit(self, request: Request) -> Future[Appended]:
         with self._lock:
-            if self._closed:
-                raise EventError(f"the store {self.name} is closed")
+            self._check_open()
             partition = self._partition(request.stream)
             writer = self._writers.get(partition)
             if writer is None:
-                writer = PartitionWriter(self._connect, self.name, partition, self._index, self._clock)
+                writer = PartitionWriter(
+                    self._connect, self.name, partition, self._index, self._keys, self._clock
+                )
                 self._writers[partition] = writer
         return writer.submit(request)
 

@@ -33,6 +33,7 @@ from headwater.events.errors import BadEvent, EventError, OutcomeUnknown, Unavai
 from headwater.events.event import Event
 from headwater.events.follow import catch_up, ends
 from headwater.events.index import Index
+from headwater.events.keys import Keys
 from headwater.events.plan import Appended, Plan, Request
 from headwater.events.sift import Found
 from headwater.events.states import States
@@ -65,11 +66,19 @@ class PartitionWriter:
     """The appends to one partition of a store's topic."""
 
     def __init__(
-        self, connect: Callable[[], Cluster], topic: str, partition: int, index: Index, clock: Clock
+        self,
+        connect: Callable[[], Cluster],
+        topic: str,
+        partition: int,
+        index: Index,
+        keys: Keys,
+        clock: Clock,
     ) -> None:
         self._topic = topic
         self._partition = partition
         self._index = index
+        self._keys = keys
+        self._erasures = 0
         self._clock = clock
         self._states = States(index)
         self._cluster = connect()
@@ -148,6 +157,7 @@ class PartitionWriter:
         group = [waiting for waiting in handed_in if waiting.future.set_running_or_notify_cancel()]
         try:
             self._claim()
+            self._forget_erased()
             self._carry_out(group)
         except Exception as error:
             self._give_up()
@@ -214,10 +224,23 @@ class PartitionWriter:
         self._transactions = transactions
         self._is_current = True
 
+    def _forget_erased(self) -> None:
+        """Let go of states that may hold what was erased, in this process or in another."""
+        if self._index.has_personal():
+            try:
+                self._keys.follow(self._cluster)
+            except ClientError as error:
+                raise Unavailable(
+                    f"the keys of {self._topic} cannot be read: {error}; nothing was stored"
+                ) from error
+        if self._keys.erasures != self._erasures:
+            self._erasures = self._keys.erasures
+            self._states.clear()
+
     def _write(self, plan: Plan) -> list[Found]:
         """Write what is planned, in one transaction; return what the index has to take in yet."""
         assert self._transactions is not None
-        batches = encode_batches(plan.planned, self._max_bytes)
+        batches = encode_batches(self._keys.seal(self._cluster, plan.planned), self._max_bytes)
         written: list[Found] = []
         contiguous = True
         try:

@@ -6,7 +6,7 @@ refused within a second. The same lines may stand in the environment, separated 
 
     read      views, feeds, events, topics' figures, metrics: every GET
     write     POST to topics and event streams
-    operate   everything else, like sending alerts again
+    operate   everything else, like sending alerts again and erasing personal data
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def remove_holder(path: Path, name: str) -> None:
 def role_for(method: str, path: str) -> str | None:
     """Return the role that a request needs; None for what anybody may have.
 
-    >>> role_for("GET", "/views/sales"), role_for("POST", "/topics/orders"), role_for("POST", "/alerts/a/redrive")
+    >>> role_for("GET", "/views/sales"), role_for("POST", "/topics/orders"), role_for("DELETE", "/events/bank/ann")
     ('read', 'write', 'operate')
     """
     if path in ("/", "/headwater.js", "/session") or path.startswith("/page/"):
@@ -110,7 +110,7 @@ def role_for(method: str, path: str) -> str | None:
         return None  # they are signed
     if method in ("GET", "HEAD"):
         return "read"
-    return "write" if path.startswith(("/topics/", "/events/")) else "operate"
+    return "write" if method == "POST" and path.startswith(("/topics/", "/events/")) else "operate"
 
 
 class Access:

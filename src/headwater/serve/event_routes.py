@@ -1,7 +1,8 @@
 """`/events`: streams of the event stores, read, and appended to under an expected version.
 
 A stream is named STORE/NAME. Its version is its ETag: `If-Match: "3"` appends to version 3 and nothing else,
-`If-Match: *` to a stream that has events, `If-None-Match: *` to one that has none.
+`If-Match: *` to a stream that has events, `If-None-Match: *` to one that has none. DELETE erases the personal data
+about the subject of that name; the events stay.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_EVENTS = 10_000
-_FIELDS = ("type", "data", "id", "schema")
+_FIELDS = ("type", "data", "id", "schema", "personal", "subject")
 _NOT_A_VERSION = 'is a version in quotes like "3", or *'
 
 
@@ -56,6 +57,7 @@ class Events:
             Route("/events/{store}", self.streams),
             Route("/events/{store}/{stream:path}", self.read, methods=["GET"]),
             Route("/events/{store}/{stream:path}", self.append, methods=["POST"]),
+            Route("/events/{store}/{stream:path}", self.erase, methods=["DELETE"]),
         ]
 
     async def index(self, request: Request) -> Response:
@@ -128,6 +130,14 @@ class Events:
         status = 200 if appended.repeated else 201
         return JSONResponse(answer, status, {"ETag": f'"{appended.version}"'})
 
+    async def erase(self, request: Request) -> Response:
+        """Erase the personal data about the subject of a name, a stream's or another."""
+        store, subject = await self._store(request), request.path_params["stream"]
+        count = await _in_thread(store.erase, subject)
+        if not count:
+            raise HttpError(404, f"no event of {store.name} has personal data about {subject}")
+        return JSONResponse({"store": store.name, "subject": subject, "events": count})
+
     async def _store(self, request: Request) -> EventStore:
         name: str = request.path_params["store"]
         if name not in self._stores.names:
@@ -174,7 +184,17 @@ def _new_event(fields: dict[str, Any]) -> NewEvent:
         raise HttpError(400, f"an event has no field {unknown[0]!r}: it has {', '.join(_FIELDS)}")
     if not isinstance(fields.get("type"), str):
         raise HttpError(400, 'an event has a type, as in {"type": "Deposited", "data": {"amount": 10}}')
-    return NewEvent(fields["type"], fields.get("data", {}), fields.get("id"), fields.get("schema"))
+    personal = fields.get("personal") or []
+    if not (isinstance(personal, list) and all(isinstance(name, str) for name in personal)):
+        raise HttpError(400, 'personal is an array of names in the data, as in ["owner"]')
+    return NewEvent(
+        fields["type"],
+        fields.get("data", {}),
+        fields.get("id"),
+        fields.get("schema"),
+        personal,
+        fields.get("subject"),
+    )
 
 
 def _count(request: Request, name: str, default: int, most: int) -> int:

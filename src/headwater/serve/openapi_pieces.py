@@ -71,6 +71,8 @@ SCHEMAS: Piece = {
             "data": {},
             "id": {"type": ["string", "null"]},
             "schema": {"type": ["integer", "null"]},
+            "personal": {"type": ["array", "null"], "items": {"type": "string"}},
+            "subject": {"type": ["string", "null"]},
         },
         "required": ["type"],
         "additionalProperties": False,
@@ -226,6 +228,9 @@ PIECES: dict[str, Piece] = {
             "200": _answer("They were appended before.", _ANY, ETag="the version, in quotes"),
             "201": _answer("All are appended.", _ANY, ETag="the version, in quotes"),
         },
+    },
+    "DELETE /events/{store}/{stream}": {
+        "responses": {"200": _answer("The personal data about the subject of that name are erased.", _ANY)}
     },
     "POST /hooks/{hook}": {"body": _ANY, "responses": {"200": _answer("The message is in the topic.", _ANY)}},
     "GET /alerts": {"responses": {"200": _answer("Alerts, with what waits and was given up.", _ANY)}},
