@@ -76,6 +76,7 @@ class EventStore:
         self._lock = threading.Lock()
         self._reader_lock = threading.Lock()
         self._writers: dict[int, PartitionWriter] = {}
+        self._opened_to: dict[int, int] = {}
         self._closed = False
         self._reader = self._connect()
         try:
@@ -245,15 +246,17 @@ class EventStore:
     def _freshen(self, partition: int, progress: Progress | None = None) -> None:
         writer = self._writers.get(partition)
         is_current = writer is not None and writer.settled()
-        if is_current and not self._index.has_personal():
+        if writer is not None and is_current and not writer.has_personal:
             return
         with self._reader_lock:
             self._check_open()
-            before = self._index.position(partition)
             if not is_current:
                 catch_up(self._reader, self._index, self.name, partition, progress=progress)
             if self._index.has_personal():
-                self._keys.follow(self._reader, at_once=self._index.position(partition) > before)
+                # What came since, whoever took it in, may be sealed with keys that are not here yet.
+                position = self._index.position(partition)
+                self._keys.follow(self._reader, at_once=position > self._opened_to.get(partition, 0))
+                self._opened_to[partition] = position
 
     def _check_open(self) -> None:
         if self._closed:

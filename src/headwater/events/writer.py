@@ -79,6 +79,8 @@ class PartitionWriter:
         self._index = index
         self._keys = keys
         self._erasures = 0
+        self.has_personal = False
+        """Whether any event that is here may have personal data."""
         self._clock = clock
         self._states = States(index)
         self._cluster = connect()
@@ -219,6 +221,7 @@ class PartitionWriter:
             self._max_bytes = max_batch_bytes(self._cluster, self._topic)
             self._states.clear()
             self._end = self._catch_up()
+            self.has_personal = self._index.has_personal()
         except ClientError as error:
             raise Unavailable(f"{self._topic} cannot be written: {error}; nothing was stored") from error
         self._transactions = transactions
@@ -226,7 +229,7 @@ class PartitionWriter:
 
     def _forget_erased(self) -> None:
         """Let go of states that may hold what was erased, in this process or in another."""
-        if self._index.has_personal():
+        if self.has_personal:
             try:
                 self._keys.follow(self._cluster)
             except ClientError as error:
@@ -240,7 +243,9 @@ class PartitionWriter:
     def _write(self, plan: Plan) -> list[Found]:
         """Write what is planned, in one transaction; return what the index has to take in yet."""
         assert self._transactions is not None
-        batches = encode_batches(self._keys.seal(self._cluster, plan.planned), self._max_bytes)
+        planned = self._keys.seal(self._cluster, plan.planned)
+        self.has_personal = self.has_personal or planned is not plan.planned
+        batches = encode_batches(planned, self._max_bytes)
         written: list[Found] = []
         contiguous = True
         try:
