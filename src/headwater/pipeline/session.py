@@ -138,7 +138,7 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
 
 def settings(options: SessionOptions) -> dict[str, str]:
     """Return what is set differently from Spark's defaults."""
-    found = _streaming(options) | _python(options.master)
+    found = _streaming(options) | _python(options.master) | _driver(options)
     if is_local(options.master):
         found |= _one_machine(options)
     if options.ui_port is not None:
@@ -204,7 +204,7 @@ def _python_of(master: str) -> str:
     return str(_PYTHON) if starts_sooner else sys.executable
 
 
-def _one_machine(options: SessionOptions) -> dict[str, str]:
+def _driver(options: SessionOptions) -> dict[str, str]:
     scratch = options.scratch.resolve()
     java = [
         f"-Djava.io.tmpdir={scratch}",
@@ -214,13 +214,19 @@ def _one_machine(options: SessionOptions) -> dict[str, str]:
         "-XX:-UsePerfData",
     ]
     return {
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+
+
+def _one_machine(options: SessionOptions) -> dict[str, str]:
+    scratch = options.scratch.resolve()
+    return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": f"{_heap_gigabytes()}g",
-        "spark.driver.extraJavaOptions": " ".join(java),
         "spark.local.dir": str(scratch),
         "spark.headwater.state.cache": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
 
 
