@@ -15,12 +15,17 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it names no __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -307,3 +312,12 @@ def test_the_cluster_is_one_broker_that_is_its_own_controller(broker: Broker, ad
     assert described.controller.id == 1
     assert [(node.id, node.host, node.port) for node in described.nodes] == [(1, broker.host, broker.port)]
     assert admin.list_topics(timeout=SECONDS).cluster_id == described.cluster_id
+
+
+def test_rules_of_access_are_refused_where_there_is_no_authorizer(admin: AdminClient) -> None:
+    rule = (
+        *(ResourceType.TOPIC, "t", ResourcePatternType.LITERAL),
+        *("User:ada", "*", AclOperation.READ, AclPermissionType.ALLOW),
+    )
+    assert error_of(admin.create_acls([AclBinding(*rule)])) == KafkaError.SECURITY_DISABLED
+    assert error_of(admin.delete_acls([AclBindingFilter(*rule)])) == KafkaError.SECURITY_DISABLED

@@ -10,7 +10,8 @@ from headwater.core.errors import ErrorCode
 
 from .fake_node import FakeNode, ask
 
-PRODUCER, ACLS, LOG_DIRS, ELECT, REASSIGN, REASSIGNMENTS, CLUSTER = 22, 29, 35, 43, 45, 46, 60
+PRODUCER, ACLS, CREATE_ACLS, DELETE_ACLS = 22, 29, 30, 31
+LOG_DIRS, ELECT, REASSIGN, REASSIGNMENTS, CLUSTER = 35, 43, 45, 46, 60
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -112,6 +113,20 @@ async def test_no_reassignment_is_under_way() -> None:
 async def test_there_is_no_authorizer(version: int) -> None:
     response = await ask(FakeNode(), ACLS, version)
     assert (response.error_code, response.resources) == (ErrorCode.security_disabled, ())
+
+    rule = {"principal": "User:ada", "host": "*", "operation": 3, "permission_type": 3}
+    created = await ask(
+        FakeNode(), CREATE_ACLS, version, creations=[{"resource_type": 2, "resource_name": "t", **rule}] * 2
+    )
+    assert [result.error_code for result in created.results] == [ErrorCode.security_disabled] * 2
+    deleted = await ask(
+        FakeNode(),
+        DELETE_ACLS,
+        version,
+        filters=[{"resource_type_filter": 2, "operation": 3, "permission_type": 3}],
+    )
+    (refused,) = deleted.filter_results
+    assert (refused.error_code, refused.matching_acls) == (ErrorCode.security_disabled, ())
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -166,6 +166,16 @@ async def test_increments_that_are_refused(
     assert not node.commits
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(LOGGER, "--log-level"), (METRICS, "not collected"), (GROUP, "group.consumer.session.timeout.ms")],
+)
+async def test_what_has_no_settings_here_says_so(kind: int, said: str) -> None:
+    result = await increment(FakeNode(), kind, "1", ("consumer.session.timeout.ms", SET, "50000"))
+    assert result.error_code is ErrorCode.invalid_request
+    assert said in result.error_message
+
+
 async def test_one_key_or_resource_twice() -> None:
     node = FakeNode()
     await node.make("t")

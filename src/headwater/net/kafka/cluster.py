@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _BROKERS = 1
 _CONTROLLERS = 2
 _ELECTIONS = (0, 1)
+_NO_AUTHORIZER = {"error_code": ErrorCode.security_disabled, "error_message": "No Authorizer is configured."}
 
 
 async def describe_cluster(node: Node, request: Request, message: Any) -> Answer:
@@ -179,8 +180,20 @@ async def describe_acls(node: Node, request: Request, message: Any) -> Answer:
     }
 
 
+async def create_acls(node: Node, request: Request, message: Any) -> Answer:
+    """Refuse each rule: there is no authorizer that would apply it."""
+    return {"results": [_NO_AUTHORIZER] * len(message.creations)}
+
+
+async def delete_acls(node: Node, request: Request, message: Any) -> Answer:
+    """Refuse each filter: there is no authorizer that has rules."""
+    return {"filter_results": [_NO_AUTHORIZER | {"matching_acls": ()}] * len(message.filters)}
+
+
 HANDLERS: dict[int, Handler] = {
     29: describe_acls,
+    30: create_acls,
+    31: delete_acls,
     35: describe_log_dirs,
     43: elect_leaders,
     45: alter_partition_reassignments,

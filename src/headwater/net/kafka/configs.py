@@ -32,6 +32,14 @@ class Resource(IntEnum):
     GROUP = 32
 
 
+_FIXED: dict[int, str] = {
+    Resource.BROKER_LOGGER: "Levels of loggers cannot be altered: the option --log-level says what the broker logs",
+    Resource.CLIENT_METRICS: "Client metrics cannot be configured: clients' telemetry is not collected here",
+    Resource.GROUP: "A single group has no settings here: every group has the broker's, for instance "
+    "group.consumer.session.timeout.ms",
+}
+"""Why settings of these are refused, though Kafka has them."""
+
 Change = Callable[["Node", Any], list[StateRecord]]
 
 
@@ -203,7 +211,7 @@ def _alter_broker(node: Node, name: str, configs: Mapping[str, str]) -> list[Sta
 
 
 def _cannot_alter(kind: int) -> ApiError:
-    return ApiError(ErrorCode.invalid_request, f"Unknown resource type {kind}")
+    return ApiError(ErrorCode.invalid_request, _FIXED.get(kind, f"Unknown resource type {kind}"))
 
 
 async def list_config_resources(node: Node, request: Request, message: Any) -> Answer:

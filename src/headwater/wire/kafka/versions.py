@@ -54,6 +54,8 @@ class Api(IntEnum):
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -117,6 +119,8 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         Api.WRITE_TXN_MARKERS: Versions(1, 2, 1),
         Api.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
         Api.DESCRIBE_ACLS: Versions(1, 3, 2),
+        Api.CREATE_ACLS: Versions(1, 3, 2),
+        Api.DELETE_ACLS: Versions(1, 3, 2),
         Api.DESCRIBE_CONFIGS: Versions(1, 4, 4),
         Api.ALTER_CONFIGS: Versions(0, 2, 2),
         Api.DESCRIBE_LOG_DIRS: Versions(1, 5, 2),
