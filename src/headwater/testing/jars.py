@@ -28,6 +28,7 @@ __all__ = [
     "ESPER",
     "KAFKA_4_3",
     "KAFKA_SCRIPTS",
+    "KAFKA_STREAMS",
     "MYSQL_8_0",
     "PERF_TEST",
     "SPARK_CONNECTOR",
@@ -250,6 +251,9 @@ KAFKA_4_3 = JarSet(
 )
 """Kafka 4.3.0's broker, clients and command-line tools."""
 
+KAFKA_STREAMS = JarSet("kafka-streams-4.3.0", (f"{_KAFKA}:kafka-streams:4.3.0",))
+"""Kafka Streams, beside `KAFKA_4_3` and without RocksDB: for programs that keep their state in memory."""
+
 TIERED_STORAGE = JarSet(
     "kafka-tiered-storage-4.3.0",
     (f"{_KAFKA}:kafka-clients:4.3.0:test", f"{_KAFKA}:kafka-storage:4.3.0:test"),
@@ -396,7 +400,15 @@ def perf_test_classpath() -> str:
 
 def main() -> None:
     """Fetch every jar set, saying where each one is."""
-    for jars in (KAFKA_4_3, TIERED_STORAGE, CLIENTS_3_9, SPARK_CONNECTOR, PERF_TEST, MYSQL_8_0):
+    for jars in (
+        KAFKA_4_3,
+        KAFKA_STREAMS,
+        TIERED_STORAGE,
+        CLIENTS_3_9,
+        SPARK_CONNECTOR,
+        PERF_TEST,
+        MYSQL_8_0,
+    ):
         sys.stdout.write(f"{jars.name}: {jars.fetch()}\n")
 
 
