@@ -327,6 +327,17 @@ def test_large_values_that_did_not_change_are_asked_of_the_table(url: str, sql: 
         assert len(inserted[2] or b"") > 6000
 
 
+def test_names_with_a_percent_sign(url: str, sql: Sql) -> None:
+    sql.execute('CREATE TABLE "a%s" ("id%" int PRIMARY KEY, "%b" text, n int)')
+    sql.execute('ALTER TABLE "a%s" ALTER "%b" SET STORAGE EXTERNAL')
+    with Follower(url, ["a%s"]) as follower:
+        follower.settle()
+        sql.execute("""INSERT INTO "a%s" VALUES (1, repeat('x', 9000), 1)""")
+        sql.execute('UPDATE "a%s" SET n = 2')
+        follower.settle()
+        assert follower.changes[-1].after == (b"1", b'"%b"' % (b"x" * 9000), b"2")
+
+
 def test_a_table_that_is_altered_is_another_from_then_on(url: str, sql: Sql) -> None:
     sql.execute("CREATE TABLE users (id int PRIMARY KEY, name text, age int)")
     sql.execute("INSERT INTO users VALUES (1, 'a', 10)")

@@ -35,13 +35,13 @@ def _ask(session: Session, gap: Gap) -> dict[int, bytes] | None:
     keys = [names.index(name) for name in table.schema.key]
     if any(place in missing for place in keys):
         return None
-    wanted = ", ".join(f"{quoted(names[place])}::text" for place in missing)
-    where = " AND ".join(f"{quoted(names[place])} = %s" for place in keys)
+    wanted = ", ".join(f"{_named(names[place])}::text" for place in missing)
+    where = " AND ".join(f"{_named(names[place])} = %s" for place in keys)
     told = [(values[place] or b"").decode() for place in keys]
     known = {name for (name,) in rows(session, _COLUMN_NAMES, (table.oid,))}
     if not known.issuperset(names[place] for place in (*missing, *keys)):
         return None  # the table has changed since
-    query = f"SELECT {wanted} FROM {quoted(table.schema.schema, table.schema.name)} WHERE {where}"
+    query = f"SELECT {wanted} FROM {_named(table.schema.schema, table.schema.name)} WHERE {where}"
     found = rows(session, query.encode(), told)
     if len(found) != 1:
         return None
@@ -49,6 +49,11 @@ def _ask(session: Session, gap: Gap) -> dict[int, bytes] | None:
         place: NULL if text is None else table.converts[place](text.encode())
         for place, text in zip(missing, found[0], strict=True)
     }
+
+
+def _named(*names: str) -> str:
+    """Return a name for a query with parameters, in which a percent sign stands for itself when it is doubled."""
+    return quoted(*names).replace("%", "%%")
 
 
 _COLUMN_NAMES = (
