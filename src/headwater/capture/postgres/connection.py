@@ -8,6 +8,9 @@ server's sign of life for done. A capture that is killed then would lose what it
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
@@ -19,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from headwater.capture.postgres.config import Config
 from headwater.capture.source import CaptureError, TryAgain
 
-__all__ = ["Session", "connect", "quoted", "rows", "sentences"]
+__all__ = ["Session", "answering", "connect", "quoted", "rows", "sentences"]
 
 Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -32,6 +35,8 @@ SESSION = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "30s",
+    # The log tells of every row: a snapshot that a policy has hidden rows from would lack them, so it is refused.
+    "row_security": "off",
 }
 """How every session of ours writes values, whatever the server's, database's or role's defaults are."""
 
@@ -138,6 +143,36 @@ def replication_command(session: Session, command: str) -> pq.abc.PGresult:
 
 
 @contextmanager
+def answering(session: Session, seconds: float) -> Iterator[None]:
+    """Hang up on a server that has not answered by the end of the block after so long.
+
+    TCP notices a cut cable, but not a proxy that takes what is sent and hands nothing on.
+    """
+    is_over = False
+
+    def hang_up() -> None:
+        nonlocal is_over
+        is_over = True
+        line.shutdown(socket.SHUT_RDWR)
+
+    with socket.socket(fileno=os.dup(session.fileno())) as line:
+        over = threading.Timer(seconds, hang_up)
+        over.daemon = True
+        over.start()
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            if not is_over:
+                raise
+            raise psycopg.OperationalError(
+                f"not heard of for {seconds:.0f} s: the network may be cut"
+            ) from error
+        finally:
+            over.cancel()
+            over.join()
+
+
+@contextmanager
 def sentences(config: Config, doing: str) -> Iterator[None]:
     """Raise what Postgres complains about as a sentence that says what was being done, and whether to try again."""
     try:
@@ -149,9 +184,19 @@ def sentences(config: Config, doing: str) -> Iterator[None]:
         # 40 and 55P03 are about others who hold locks.
         if not state or (state[:2] in ("08", "40", "53") and state != "53400") or state in _PASSING:
             raise TryAgain(f"{config.place} broke off while {doing} ({text})") from error
+        if state == "42501" and "row-level security" in text:
+            raise CaptureError(
+                f"{config.place}: {doing} would leave out rows that a policy hides from this user ({text}):"
+                " ALTER ROLE … BYPASSRLS, or use the table's owner"
+            ) from error
         if state == "42501":
             raise CaptureError(
                 f"{config.place}: {doing} is not allowed ({text}): GRANT what is missing to the user, or use its owner"
+            ) from error
+        if state == "42704" and "publication" in text:
+            raise CaptureError(
+                f"{config.place}: {doing} failed ({text}), for it was dropped, and what happened since is not told:"
+                " `headwater capture snapshot` reads the tables anew"
             ) from error
         raise CaptureError(f"{config.place}: {doing} failed ({text})") from error
 

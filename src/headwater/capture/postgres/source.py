@@ -22,9 +22,9 @@ from headwater.capture.postgres.connection import (
     rows,
     sentences,
 )
-from headwater.capture.postgres.offset import Offset, TableState, Visible, lsn_number
+from headwater.capture.postgres.offset import Offset, TableState, Visible, lsn_number, lsn_text
 from headwater.capture.postgres.pgoutput import Relation
-from headwater.capture.postgres.publication import ensure_publication
+from headwater.capture.postgres.publication import check_told, ensure_publication
 from headwater.capture.postgres.slot import (
     check_followable,
     check_free,
@@ -118,9 +118,7 @@ class PostgresSource:
                 if config.owns_slot:  # of a capture that was started over, or did not get far
                     drop_slot(config, session)
                     slot = None
-            ensure_publication(
-                config, session, [*self._tables.values()], self._catalog.server_version, may_create=True
-            )
+            ensure_publication(config, session, [*self._tables.values()], self._catalog.server_version)
             if slot is not None:
                 # Given: it tells from here on what a snapshot that is taken now does not show.
                 advanced = (
@@ -143,11 +141,23 @@ class PostgresSource:
                 f" {offset.system}): `headwater capture snapshot` reads its tables anew, or give the other's address"
             )
         with sentences(config, "looking for the slot"):
+            [(end,)] = rows(session, "SELECT pg_current_wal_insert_lsn()::text")
+            if lsn_number(end) < offset.lsn:
+                # The server would wait in silence until its log gets there, and never tell what is in between.
+                raise CaptureError(
+                    f"the log of {config.place} ends at {end}, before {lsn_text(offset.lsn)}, up to where it was"
+                    " followed: the server was restored from a backup, or lost what it had written;"
+                    " `headwater capture snapshot` reads its tables anew"
+                )
             slot = check_followable(config, find_slot(config, session), offset.lsn)
             check_free(config, slot)
-            ensure_publication(
-                config, session, [*self._tables.values()], self._catalog.server_version, may_create=False
-            )
+            tables = [*self._tables.values()]
+            followed = [
+                table
+                for table in tables
+                if (state := offset.tables.get(str(table.schema))) and state.oid == table.oid
+            ]
+            ensure_publication(config, session, tables, self._catalog.server_version, followed=followed)
         captured = {str(table.schema) for table in self._tables.values()}
         return replace(
             offset, tables={name: state for name, state in offset.tables.items() if name in captured}
@@ -218,7 +228,9 @@ class PostgresSource:
             yield from self._stream.batches(lsn_number(now))
 
     def _check_tables(self) -> None:
-        self._catalog.check_still(self._tables.values())
+        tables = self._tables.values()
+        self._catalog.check_still(tables)
+        check_told(self._config, self._asked, tables, self._catalog.server_version)
 
     def _resolve(self, relation: Relation) -> Table | None:
         """Return the table that the log speaks of, as it was then."""

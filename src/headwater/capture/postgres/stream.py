@@ -11,7 +11,7 @@ import psycopg
 
 from headwater.capture.change import Batch
 from headwater.capture.postgres.config import Config
-from headwater.capture.postgres.connection import Session, quoted, replication_command
+from headwater.capture.postgres.connection import Session, answering, quoted, replication_command
 from headwater.capture.postgres.gaps import fill
 from headwater.capture.postgres.offset import lsn_text
 from headwater.capture.postgres.pgoutput import MalformedMessage, decode_keepalive, status_update
@@ -74,7 +74,9 @@ class Stream:
                 transactions.advance(self._wal_end)
             is_due = transactions.changes and (transactions.is_between or more)
             if is_due or now - yielded_at >= _IDLE_SECONDS:
-                fill(self._catalog, transactions)
+                if transactions.gaps:
+                    with answering(self._catalog, _SILENCE_SECONDS):
+                        fill(self._catalog, transactions)
                 is_behind = not transactions.is_between or transactions.offset.lsn < caught_up_lsn
                 yield transactions.batch(is_behind=is_behind)
                 yielded_at = time.monotonic()
@@ -145,7 +147,8 @@ class Stream:
             if asks:
                 self._asked_at = now
                 self._unanswered_since = self._unanswered_since or now
-                self._check()
+                with answering(self._catalog, _SILENCE_SECONDS):
+                    self._check()
 
     def _send(self, *, wants_reply: bool) -> None:
         update = status_update(self._confirmed, time.time_ns() // 1000, wants_reply=wants_reply)
