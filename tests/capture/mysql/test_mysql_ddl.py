@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from headwater.capture.mysql.binlog import Query, TableMap
-from headwater.capture.mysql.ddl import Altered, Dml, Dropped, Recreated, Renamed, Truncated, Unclear, effects
+from headwater.capture.mysql.ddl import (
+    Altered,
+    Dml,
+    Dropped,
+    Moved,
+    Recreated,
+    Renamed,
+    Truncated,
+    Unclear,
+    effects,
+)
 from headwater.capture.mysql.history import History
 from headwater.capture.mysql.tables import Field, Table, Type, dump_tables, load_tables
 from headwater.capture.source import CaptureError
@@ -51,6 +61,8 @@ def altered(clauses: str, table: Table = USERS) -> Table | None:
         ("ALTER VIEW users AS SELECT 1", []),
         ("/* a note */ ALTER /*!50100 TABLE */ shop.users -- why\n DROP a", [Altered(U, (("DROP", "a"),))]),
         ("SET STATEMENT max_statement_time = 9 FOR TRUNCATE shop.users", [Truncated(U)]),
+        ("ALTER TABLE shop.users ADD PARTITION (PARTITION p3 VALUES LESS THAN (40))",
+         [Altered(U, (("ADD", "PARTITION", "(", "PARTITION", "p3", "VALUES", "LESS", "THAN", "(", "40", ")", ")"),))]),
         ("FLUSH TABLES", []),
         ("TRUNCATE", []),
     ],
@@ -58,6 +70,23 @@ def altered(clauses: str, table: Table = USERS) -> Table | None:
 def test_effects(statement: str, wanted: list[object]) -> None:
     sent_in = "shop" if wanted in ([Truncated(U)],) else "other"
     assert effects(statement, sent_in) == wanted
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE shop.users TRUNCATE PARTITION p1",
+        "ALTER TABLE shop.users DROP PARTITION IF EXISTS p1, p2",
+        "ALTER TABLE y EXCHANGE PARTITION p1 WITH TABLE shop.users WITHOUT VALIDATION",
+        "ALTER TABLE shop.users EXCHANGE PARTITION p1 WITH TABLE x",
+        "ALTER TABLE y CONVERT PARTITION p1 TO TABLE shop.users",
+        "ALTER TABLE shop.users CONVERT TABLE x TO PARTITION p1 VALUES LESS THAN (4)",
+        "ALTER TABLE shop.users IMPORT TABLESPACE",
+        "ALTER IGNORE TABLE shop.users ADD UNIQUE (name)",
+    ],
+)
+def test_statements_that_move_rows_at_once(statement: str) -> None:
+    assert Moved(U) in effects(statement, "other")
 
 
 def test_statements_that_change_rows_name_what_may_be_a_table() -> None:
@@ -82,7 +111,7 @@ def test_statements_that_change_rows_name_what_may_be_a_table() -> None:
         ("ADD CONSTRAINT p PRIMARY KEY USING BTREE (kind)", "id Name kind", "kind"),
         ("ADD CONSTRAINT c CHECK (id > 0), ADD UNIQUE (Name), ENGINE = InnoDB", "id Name kind", "id"),
         ("ALTER COLUMN Name SET DEFAULT 'x', AUTO_INCREMENT = 5", "id Name kind", "id"),
-        ("DROP PARTITION p1", "id Name kind", "id"),
+        ("REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (9))", "id Name kind", "id"),
     ],
 )
 def test_columns_and_keys(clauses: str, fields: str, key: str) -> None:

@@ -138,6 +138,25 @@ def test_what_cannot_be_followed_is_said(url: str, sql: Session, statement: str,
         assert follower.ops() == "rc"
 
 
+def test_rows_that_go_with_their_partition_are_said(url: str, sql: Session) -> None:
+    sql(
+        "CREATE TABLE users (id int PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    )
+    sql("INSERT INTO users VALUES (1), (11)")
+    with Follower(url, ["users"]) as follower:
+        follower.settle()
+        sql("ALTER TABLE users ADD PARTITION (PARTITION p2 VALUES LESS THAN (30))")
+        sql("INSERT INTO users VALUES (21)")
+        follower.settle()
+        assert follower.ops() == "rrc"
+        sql("ALTER TABLE users DROP PARTITION p0")
+        with pytest.raises(
+            CaptureError, match=r"took rows out of shop\d+\.users.*headwater capture snapshot"
+        ):
+            follower.settle()
+
+
 def test_parts_of_documents_are_said(url: str, sql: Session, is_mysql: bool) -> None:
     sql("CREATE TABLE users (id int PRIMARY KEY, said json)")
     with Follower(url, ["users"]) as follower:

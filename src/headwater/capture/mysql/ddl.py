@@ -18,6 +18,7 @@ __all__ = [
     "Dml",
     "Dropped",
     "Effect",
+    "Moved",
     "Recreated",
     "Renamed",
     "Truncated",
@@ -62,6 +63,13 @@ class Unclear:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """Some rows of a table went or came at once, with a partition or a file."""
+
+    table: Name
+
+
+@dataclass(frozen=True)
 class Dml:
     """Rows were changed by a statement, which the log then has in place of the rows."""
 
@@ -81,7 +89,7 @@ class Altered:
         return alter(table, self.clauses)
 
 
-Effect = Truncated | Dropped | Recreated | Renamed | Unclear | Dml | Altered
+Effect = Truncated | Dropped | Recreated | Renamed | Unclear | Moved | Dml | Altered
 
 
 def effects(text: str, schema: str) -> list[Effect]:
@@ -112,11 +120,11 @@ def _effects(said: Statement) -> list[Effect]:
         return _created(said)
     if said.take("alter"):
         said.take("online")
-        said.take("ignore")
+        deletes = said.take("ignore")  # MariaDB, rows that a new unique index has no place for
         if not said.take("table"):
             return []
         said.take("if", "exists")
-        return _altered(said)
+        return _altered(said, deletes=deletes)
     if said.peek() in ("insert", "update", "delete", "replace", "load", "with"):
         return [Dml(tuple(_mentioned(said)))]
     return []
@@ -168,8 +176,20 @@ def _created(said: Statement) -> list[Effect]:
     return [Recreated(said.name())]
 
 
-def _altered(said: Statement) -> list[Effect]:
+_MOVING = {
+    ("truncate", "partition"), ("drop", "partition"), ("exchange", "partition"), ("convert", "partition"),
+    ("convert", "table"), ("discard", "tablespace"), ("import", "tablespace"), ("discard", "partition"),
+    ("import", "partition"),
+}  # fmt: skip
+
+
+def _altered(said: Statement, *, deletes: bool) -> list[Effect]:
     table = said.name()
+    if moved := [clause for clause in parts(said.words[said.at :]) if _is_moving(clause)]:
+        others = [name for clause in moved for name in _mentioned(Statement(clause, said.schema))]
+        return [Moved(name) for name in (table, *others)]
+    if deletes:
+        return [Moved(table)]
     new: Name | None = None
     kept = []
     for clause in parts(said.rest()):
@@ -181,6 +201,10 @@ def _altered(said: Statement) -> list[Effect]:
             kept.append(tuple(clause))
     found: list[Effect] = [Altered(table, tuple(kept))] if kept else []
     return [*found, Renamed(((table, new),))] if new is not None else found
+
+
+def _is_moving(clause: list[str]) -> bool:
+    return tuple(word.lower() for word in clause[:2]) in _MOVING
 
 
 def _mentioned(said: Statement) -> list[Name]:

@@ -11,6 +11,7 @@ from headwater.capture.mysql.ddl import (
     Dml,
     Dropped,
     Effect,
+    Moved,
     Recreated,
     Renamed,
     Truncated,
@@ -106,6 +107,11 @@ class History:
             self._rename(effect, name, statement)
         elif isinstance(effect, Dropped):
             raise CaptureError(f"{table} was dropped: leave it out of the capture, or make it again: {_ANEW}")
+        elif isinstance(effect, Moved):
+            raise CaptureError(
+                f"{_short(statement)!r} took rows out of {table}, or put some in, which are not in the log: {_ANEW};"
+                " DELETE and INSERT can be followed"
+            )
         elif isinstance(effect, Recreated):
             raise CaptureError(
                 f"{table} was made anew, and what became of its rows is not in the log: {_ANEW}"
