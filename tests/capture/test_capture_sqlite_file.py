@@ -164,6 +164,30 @@ def test_a_lost_position_is_named(path: Path, writer: sqlite3.Connection, captur
         captured.step()
 
 
+def test_a_file_that_was_restored_and_written_to_is_named(
+    path: Path, writer: sqlite3.Connection, captured: Captured
+) -> None:
+    writer.execute("INSERT INTO users VALUES (3, 'Cid')")
+    captured.drain()
+    writer.execute(f"VACUUM INTO '{path}.backup'")
+    writer.execute("INSERT INTO users VALUES (4, 'Dan')")
+    captured.drain()
+    captured.crash()
+    captured.drain()  # goes on where nothing was replaced
+    writer.close()
+    Path(f"{path}.backup").replace(path)
+    with pytest.raises(TryAgain, match=r"shop\.db was deleted, or replaced by another file"):
+        captured.step()
+    captured.crash()
+    for left in ("-wal", "-shm"):  # of the file that was there, as whoever restores one has to
+        Path(f"{path}{left}").unlink(missing_ok=True)
+    with sqlite3.connect(path, isolation_level=None) as restored:
+        restored.execute("INSERT INTO users VALUES (5, 'Eve')")
+        restored.execute("INSERT INTO users VALUES (6, 'Fay')")
+    with pytest.raises(CaptureError, match=r"replaced by an older one.*headwater capture snapshot shop"):
+        captured.step()
+
+
 def test_removing_leaves_the_file_as_it_was(path: Path, writer: sqlite3.Connection) -> None:
     before = writer.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
     writer.execute("CREATE TABLE other (id INTEGER PRIMARY KEY)")

@@ -1,6 +1,7 @@
 """Where a SQLite file is to be followed from.
 
-`seq` is the last change that was published. A table is in `tables` with the key of the last row that its snapshot has
+`seq` is the last change that was published, and `at` when it was made: a file that was restored from a backup gives the
+same number to another change. A table is in `tables` with the key of the last row that its snapshot has
 read, or with true once it has read all; one that is not there has not been begun. `install` tells an installation of
 the change table from another one, whose numbers begin anew.
 """
@@ -29,12 +30,15 @@ class Offset:
     """The tables whose snapshot is done."""
     after: dict[str, Key] = field(default_factory=dict)
     """By table, the last key that its snapshot has read."""
+    at: int | None = None
+    """The time of the last change, as the file has it; None before the first."""
 
     def position(self) -> Position:
         """Return it as JSON has it."""
         tables: dict[str, Any] = {name: [_encode(value) for value in key] for name, key in self.after.items()}
         tables |= dict.fromkeys(sorted(self.done), True)
-        return {"install": self.install, "seq": self.seq, "tables": tables}
+        at = {} if self.at is None else {"at": self.at}
+        return {"install": self.install, "seq": self.seq, **at, "tables": tables}
 
     @classmethod
     def of(cls, position: Position) -> Offset:
@@ -44,7 +48,7 @@ class Offset:
         after = {
             name: tuple(_decode(v) for v in state) for name, state in tables.items() if state is not True
         }
-        return cls(position["install"], position["seq"], done, after)
+        return cls(position["install"], position["seq"], done, after, position.get("at"))
 
     def reads(self, table: str) -> bool:
         """Tell whether a table's snapshot is not done."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from headwater.capture.change import Batch, Change, Position, Row, TableSchema
-from headwater.capture.source import CaptureError
+from headwater.capture.source import CaptureError, TryAgain
 from headwater.capture.sqlite.config import BUSY_SECONDS, connect, layout_of, names_of, path_of, problem
 from headwater.capture.sqlite.install import install, installed, keep_in_step, no_table, stored_layouts
 from headwater.capture.sqlite.offset import Offset
@@ -69,6 +69,7 @@ class SqliteSource:
         self._tables = names_of(tables)
         self._name = name
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._schema_version = -1
         self._readers: dict[int, Reader] = {}
         self._newest: dict[str, Reader] = {}
@@ -130,7 +131,16 @@ class SqliteSource:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = connect(self._path)
+            self._file = self._on_disk()
         return self._connection
+
+    def _on_disk(self) -> tuple[int, int] | None:
+        """Return what tells the file that is there now from others."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _asking(self, ask: Callable[[], T]) -> T:
         """Do something with the file, and say what is wrong with it."""
@@ -142,6 +152,8 @@ class SqliteSource:
     def _data_version(self) -> int:
         """Return a number that is another one once somebody else has written."""
         [found] = self._open().execute("PRAGMA data_version").fetchone()
+        if self._on_disk() != self._file:  # the one that is open is nobody's any more, and will not change
+            raise TryAgain(f"{self._path} was deleted, or replaced by another file")
         return int(found)
 
     def _begin(self, position: Position | None) -> Offset:
@@ -159,6 +171,12 @@ class SqliteSource:
             raise self._lost(f"the change table {became} since")
         if self._last_seq(connection) < offset.seq:
             raise self._lost("the file is older than that, as one from a backup is")
+        asked = f"SELECT at FROM {CHANGES} WHERE seq = ?"
+        if offset.at is not None and connection.execute(asked, (offset.seq,)).fetchone() not in (
+            None,  # published, and forgotten
+            (offset.at,),
+        ):
+            raise self._lost("the file was replaced by an older one, as from a backup, and written to since")
         new = [name for name in self._tables if name not in offset.done and name not in offset.after]
         if new:
             install(self._url, new)
@@ -198,7 +216,7 @@ class SqliteSource:
                 self._look(connection)
                 connection.execute("BEGIN")
             assert self._stream is not None
-            changes, offset.seq, drained = self._stream.read(offset, _ROWS, _BYTES)
+            changes, drained = self._stream.read(offset, _ROWS, _BYTES)
             if drained:
                 changes += self._snapshot(connection, offset)
             return changes, not drained or any(offset.reads(name) for name in self._tables)

@@ -66,20 +66,19 @@ class Stream:
         self._tables = tables
         self._width = max((len(reader.layout.names) for reader in readers.values()), default=0)
 
-    def read(self, offset: Offset, rows: int, size: int) -> tuple[list[Change], int, bool]:
-        """Return the next changes, up to so many and so large, the last one's number, and whether these are all."""
+    def read(self, offset: Offset, rows: int, size: int) -> tuple[list[Change], bool]:
+        """Return the next changes, up to so many and so large, and whether these are all; move the offset."""
         values = "".join(f", o{i}" for i in range(self._width)) + "".join(
             f", n{i}" for i in range(self._width)
         )
         query = f"SELECT seq, layout, op, at{values} FROM {CHANGES} WHERE seq > ? ORDER BY seq"
         changes: list[Change] = []
         width = self._width
-        seq = offset.seq
         taken = 0
         for number, row in enumerate(self._connection.execute(query, (offset.seq,))):
             if number == rows or taken > size:
-                return changes, seq, False
-            seq = row[0]
+                return changes, False
+            offset.seq, offset.at = row[0], row[3]
             reader = self._readers.get(row[1])
             if (
                 reader is None or reader.table.name not in self._tables
@@ -87,11 +86,11 @@ class Stream:
                 continue
             count = len(reader.layout.names)
             old, new = row[4 : 4 + count], row[4 + width : 4 + width + count]
-            change = self._change(reader, offset, seq, row[2], row[3], old, new)
+            change = self._change(reader, offset, offset.seq, row[2], row[3], old, new)
             if change is not None:
                 changes.append(change)
                 taken += size_of(change.before) + size_of(change.after)
-        return changes, seq, True
+        return changes, True
 
     def _change(
         self, reader: Reader, offset: Offset, seq: int, noted: str, at: int, old: Any, new: Any
