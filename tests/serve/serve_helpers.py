@@ -19,6 +19,7 @@ from headwater.serve.access import Access
 from headwater.serve.broker import Broker
 from headwater.serve.channels import Receiver
 from headwater.serve.event_stores import EventStores
+from headwater.serve.protocol import BoundedHttp
 from headwater.serve.site import Site
 from headwater.views import ViewStore
 
@@ -57,7 +58,12 @@ def served(
         access=access,
     )
     config = uvicorn.Config(
-        site.asgi(), log_config=None, lifespan="on", timeout_graceful_shutdown=1, ws="websockets-sansio"
+        site.asgi(),
+        log_config=None,
+        lifespan="on",
+        timeout_graceful_shutdown=1,
+        http=BoundedHttp,
+        ws="websockets-sansio",
     )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", port)) as listener:

@@ -26,6 +26,7 @@ from headwater.serve.channels import receivers
 from headwater.serve.event_stores import EventStores
 from headwater.serve.guard import check_listen
 from headwater.serve.hooks import hook_secrets
+from headwater.serve.protocol import BoundedHttp
 from headwater.serve.site import Site
 from headwater.views import open_store, shown
 
@@ -116,6 +117,7 @@ async def _serve(options: ServeOptions, app: App | None, access: Access) -> int:
                 limit_concurrency=min(_MAX_REQUESTS, _raised_files() - _FILES_BESIDE),
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 lifespan="on",
+                http=BoundedHttp,
                 ws="websockets-sansio",
                 ws_max_size=_MAX_MESSAGE_BYTES,
             )

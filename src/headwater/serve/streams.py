@@ -79,6 +79,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the parts until they end, or the reader has gone."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":  # whoever asks so reads no body, and waits for the next answer
+            await send({"type": "http.response.body", "body": b""})
+            return
         async with _ended_by(_disconnected(receive)):
             async for part in until_failure(self._parts):
                 async with asyncio.timeout(_SEND_SECONDS):

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import quote, urlencode
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -24,6 +25,15 @@ from headwater.serve.watch import Watch
 from headwater.views import OWN, Query, StoredRow, ViewError, ViewStore, iso
 
 __all__ = ["Views"]
+
+
+class _Anything(PathConvertor):
+    """Slashes and ends of lines too, which a key may hold."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
 
 MAX_WAIT_SECONDS = 30.0
 _OF_ONE_ROW = ("at", "history", "limit", "fields", "wait", "timeout")
@@ -45,7 +55,7 @@ class Views:
             Route("/views/{view}", self.rows),
             Route("/views/{view}/changes", self.changes),
             WebSocketRoute("/views/{view}/live", self.live),
-            Route("/views/{view}/{key:path}", self.row),
+            Route("/views/{view}/{key:anything}", self.row),
         ]
 
     async def index(self, request: Request) -> Response:
