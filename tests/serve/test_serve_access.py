@@ -7,12 +7,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 import websockets
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from headwater.core.errors import SettingError
 from headwater.http_client import HttpClient, Refused
@@ -204,3 +205,36 @@ def test_a_server_beyond_this_machine_needs_tokens_and_logs_none(tmp_path: Path)
     assert token not in errors
     assert "ASGI" not in errors
     assert process.returncode == 0
+
+
+def _read_all(websocket: ClientConnection) -> None:
+    while True:
+        websocket.recv(timeout=10)
+
+
+def test_a_file_of_tokens_that_cannot_be_read_changes_nothing(
+    locked: Served, tokens: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_module, "_CHECK_SECONDS", 0.0)
+    (tmp_path / "tokens").write_text("what is this\n")
+    for token, status in ((tokens["read"], 200), ("hw_nonsense", 401)):
+        answer = locked.client.get("/views", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == status
+
+
+def test_live_feeds_end_with_their_token(locked: Served, tokens: dict[str, str], tmp_path: Path) -> None:
+    address = locked.url.replace("http", "ws") + "/views/sales/live"
+    add_holder(tmp_path / "tokens", "other", ["read"])
+    headers = {"Authorization": f"Bearer {tokens['read']}"}
+    stream = {**headers, "Accept": "text/event-stream"}
+    with (
+        connect(address, additional_headers=headers, open_timeout=10) as websocket,
+        locked.client.stream("GET", "/views/sales/changes", headers=stream) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert next(lines) == "event: start"
+        remove_holder(tmp_path / "tokens", "reader")
+        with suppress(httpx.RemoteProtocolError):
+            assert len([*lines]) < 100
+        with pytest.raises(websockets.ConnectionClosed, match="1008"):
+            _read_all(websocket)

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.core.errors import SettingError
 
+logger = logging.getLogger(__name__)
+
 __all__ = [
     "ENVIRONMENT",
     "ROLES",
     "Access",
+    "Admission",
     "Holder",
     "add_holder",
     "read_holders",
@@ -124,17 +128,19 @@ class Access:
         self._checked = 0.0
         self._required = False
         self._holders: list[Holder] = []
-        self._refresh()
+        self.told: set[Callable[[], None]] = set()
+        """Called when the tokens have changed: live feeds outlive the request that was let in."""
+        self.refresh()
 
     @property
     def required(self) -> bool:
         """Whether a token is needed: removing the last one locks the door, and does not open it."""
-        self._refresh()
+        self.refresh()
         return self._required
 
     def holder(self, token: str) -> Holder | None:
         """Return who holds a token."""
-        self._refresh()
+        self.refresh()
         hashed = _hashed(token)
         found = None
         for holder in self._holders:  # all are compared, so that the time taken tells nothing
@@ -142,11 +148,12 @@ class Access:
                 found = holder
         return found
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Read the tokens again if they have changed, and tell of it; not more often than once a second."""
         now = time.monotonic()
         if self._checked and now - self._checked < _CHECK_SECONDS:
             return
-        self._checked = now
+        is_first, self._checked = not self._checked, now
         stamp = None
         if self._path is not None:
             try:
@@ -155,9 +162,35 @@ class Access:
             except FileNotFoundError:
                 pass
         if stamp != self._stamp or not self._holders:
-            self._holders = [*self._fixed, *(_of_file(self._path) if self._path is not None else [])]
+            known = self._holders
+            try:
+                self._holders = [*self._fixed, *(_of_file(self._path) if self._path is not None else [])]
+            except SettingError as error:
+                if is_first:
+                    raise
+                self._required = True  # whoever wrote there meant to let not everybody in
+                if stamp != self._stamp:
+                    logger.warning("%s; those that were known stay", error)
             self._stamp = stamp
-        self._required = self._required or bool(self._holders)
+            self._required = self._required or bool(self._holders)
+            if known != self._holders:
+                for tell in [*self.told]:
+                    tell()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What let a request in."""
+
+    access: Access
+    token: str
+    role: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether it would still be let in."""
+        holder = self.access.holder(self.token)
+        return holder is not None and self.role in holder.roles
 
 
 def _of_file(path: Path) -> list[Holder]:

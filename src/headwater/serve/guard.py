@@ -24,11 +24,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.core.errors import SettingError
-from headwater.serve.access import Access, role_for
+from headwater.serve.access import Access, Admission, role_for
 
-__all__ = ["COOKIE", "Guard", "bearer", "check_listen"]
+__all__ = ["ADMISSION", "COOKIE", "Guard", "bearer", "check_listen"]
 
 COOKIE = "headwater"
+ADMISSION = "headwater.admission"
+"""Where a scope has what let the request in; nothing where everybody is."""
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -87,6 +89,8 @@ class Guard:
         if role not in holder.roles:
             text = f"the token {holder.name} has not the role {role}, which this needs"
             return JSONResponse({"error": text}, 403)
+        assert token is not None
+        scope[ADMISSION] = Admission(self._access, token, role)
         return None
 
     def _is_ours(self, hosts: list[str]) -> bool:

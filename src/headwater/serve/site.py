@@ -135,6 +135,7 @@ class Site:
         told = ""
         while True:
             await asyncio.sleep(_EXPIRE_SECONDS)
+            self.access.refresh()
             try:
                 await asyncio.to_thread(self.store.expire)
                 told = ""

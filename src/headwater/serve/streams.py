@@ -21,8 +21,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from headwater.serve.access import Admission
 from headwater.serve.entries import entry
 from headwater.serve.feed import Batch, Kind, until_failure
+from headwater.serve.guard import ADMISSION
 
 __all__ = ["EventStream", "events_of", "messages_of", "send_messages"]
 
@@ -82,7 +84,7 @@ class EventStream(Response):
         if scope["method"] == "HEAD":  # whoever asks so reads no body, and waits for the next answer
             await send({"type": "http.response.body", "body": b""})
             return
-        async with _ended_by(_disconnected(receive)):
+        async with _ended_by(_disconnected(receive), scope.get(ADMISSION)):
             async for part in until_failure(self._parts):
                 async with asyncio.timeout(_SEND_SECONDS):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -94,7 +96,8 @@ async def send_messages(
 ) -> None:
     """Send batches over a WebSocket until they end, or the reader has gone; what it says is not listened to."""
     await websocket.accept()
-    async with _ended_by(_closed(websocket)):
+    admission = websocket.scope.get(ADMISSION)
+    async with _ended_by(_closed(websocket), admission):
         code = 1001  # the server goes away
         async for batch in until_failure(batches):
             for text in messages(batch):
@@ -104,11 +107,14 @@ async def send_messages(
                 code = 1008
         with contextlib.suppress(RuntimeError):
             await websocket.close(code)
+    if admission is not None and not admission.holds:
+        with contextlib.suppress(RuntimeError):
+            await websocket.close(1008, "the token is not known any more")
 
 
 @contextlib.asynccontextmanager
-async def _ended_by(gone: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """End what is inside once a reader has gone, or takes nothing any more."""
+async def _ended_by(gone: Coroutine[Any, Any, None], admission: Admission | None) -> AsyncIterator[None]:
+    """End what is inside once a reader has gone, takes nothing any more, or is not let in any more."""
     listening = asyncio.create_task(gone)
     try:
         async with asyncio.timeout(None) as limit:
@@ -116,11 +122,19 @@ async def _ended_by(gone: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             def end(_: asyncio.Task[None]) -> None:
                 limit.reschedule(0)
 
+            def end_unless_let_in() -> None:
+                if admission is not None and not admission.holds:
+                    limit.reschedule(0)
+
             listening.add_done_callback(end)
+            if admission is not None:
+                admission.access.told.add(end_unless_let_in)
             try:
                 yield
             finally:
                 listening.remove_done_callback(end)
+                if admission is not None:
+                    admission.access.told.discard(end_unless_let_in)
     except (TimeoutError, WebSocketDisconnect):
         pass
     finally:
