@@ -79,6 +79,19 @@ def test_a_name_is_resolved_once_and_connected_to_at_that_address(hook: Callable
     assert receiver.requests[0][0]["Host"] == f"hooks.invalid:{port}"
 
 
+def test_a_name_in_another_script_is_sent_to(hook: Callable[..., Hook]) -> None:
+    received = hook(lambda _: (204, {}))
+    port = int(received.url.rpartition(":")[2].partition("/")[0])
+
+    async def here(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    url = f"http://bücher.example:{port}/"
+    answer = asyncio.run(sent(url, allow_private=True, resolver=here))
+    assert answer.status == 204
+    assert received.requests[0][0]["Host"] == f"xn--bcher-kva.example:{port}"
+
+
 def test_a_name_that_turns_private_is_refused(hook: Callable[..., Hook]) -> None:
     receiver = hook(lambda _: (204, {}))
 

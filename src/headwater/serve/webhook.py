@@ -114,7 +114,7 @@ async def _exchange(
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     fields = {
-        "Host": parts.netloc,
+        "Host": _authority(parts),
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
         "Connection": "close",
@@ -125,6 +125,18 @@ async def _exchange(
         writer.write(connection.send(event) or b"")
     await writer.drain()
     return await _head(connection, reader)
+
+
+def _authority(parts: SplitResult) -> str:
+    """Return host and port as a header has them: a name in letters of another script as DNS knows it.
+
+    >>> _authority(urlsplit("https://bücher.example:8443/new"))
+    'xn--bcher-kva.example:8443'
+    """
+    if parts.netloc.isascii():
+        return parts.netloc
+    host = (parts.hostname or "").encode("idna").decode()
+    return host if parts.port is None else f"{host}:{parts.port}"
 
 
 async def _head(connection: h11.Connection, reader: asyncio.StreamReader) -> Answer:
