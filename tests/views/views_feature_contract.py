@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -190,6 +191,34 @@ class FeatureContract:
                 if len(page) < limit:
                     break
             assert pages == whole
+
+    @pytest.mark.parametrize("indexes", [(), ("n",)])
+    def test_numbers_of_many_digits_are_told_apart(self, store: ViewStore, indexes: tuple[str, ...]) -> None:
+        store.define(ViewDefinition("sales", ("id",), indexes=indexes))
+        first = 1_800_000_000_000_000_000  # as many systems number what they have
+        numbers = [*range(first, first + 7), 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 2**64 + 1]
+        numbers += [Decimal(f"0.1234567890123456789{n}") for n in range(4)]
+        rows = {f"{n:02}": f'{{"n":{number}}}' for n, number in enumerate(numbers)}
+        store.commit("q", 0, "sales", [Change(key, text) for key, text in rows.items()])
+        for place, number in enumerate(numbers[:10]):
+            for query in (
+                Query(where={"n": str(number)}),
+                Query(conditions=(Condition("n", "in", (str(number),)),)),
+                Query(
+                    conditions=(Condition("n", "gte", (str(number),)), Condition("n", "lte", (str(number),)))
+                ),
+            ):
+                assert [each.key for each in store.read("sales", query).rows] == [f"{place:02}"], query
+                assert [key for key in rows if matches(json.loads(rows[key]), query)] == [f"{place:02}"]
+        for descending in (False, True):
+            whole = store.read("sales", Query(order="n", descending=descending)).rows
+            pages: list[StoredRow] = []
+            while len(pages) < len(whole):
+                behind = (
+                    {"after": pages[-1].key, "after_value": cursor_value(pages[-1].row, "n")} if pages else {}
+                )
+                pages += store.read("sales", Query(order="n", descending=descending, limit=1, **behind)).rows  # type: ignore[arg-type]
+                assert pages == whole[: len(pages)]
 
     def test_an_index_made_later_holds_what_was_there(self, store: ViewStore) -> None:
         store.define(SALES)

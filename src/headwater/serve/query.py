@@ -15,6 +15,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -98,10 +99,11 @@ def page_query(store: ViewStore, view: str, given: QueryParams, chosen: Selectio
 
 def cursor(query: Query, last: StoredRow, token: str | None) -> str:
     """Return what a page's `next` says: where the page ended, and the state that it belongs to."""
-    place: list[object] = [token, last.key]
+    place = [json.dumps(token), json.dumps(last.key)]
     if query.order is not None:
-        place.append(cursor_value(last.row, query.order))
-    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode().rstrip("=")
+        value = cursor_value(last.row, query.order)
+        place.append(str(value) if isinstance(value, Decimal) else json.dumps(value))
+    return base64.urlsafe_b64encode(f"[{','.join(place)}]".encode()).decode().rstrip("=")
 
 
 def _behind(store: ViewStore, view: str, query: Query, given: QueryParams) -> Query:
@@ -110,7 +112,7 @@ def _behind(store: ViewStore, view: str, query: Query, given: QueryParams) -> Qu
     bad = HttpError(400, "this is no cursor for this query: take the address in an answer's `next` as it is")
     text = given["cursor"]
     try:
-        place = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        place = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), parse_float=Decimal)
     except (ValueError, RecursionError):
         raise bad from None
     if not isinstance(place, list) or len(place) != (2 if query.order is None else 3):
@@ -118,7 +120,7 @@ def _behind(store: ViewStore, view: str, query: Query, given: QueryParams) -> Qu
     token, key, *value = place
     if not isinstance(key, str) or not isinstance(token, str | None):
         raise bad
-    if value and (isinstance(value[0], bool) or not isinstance(value[0], str | int | float | None)):
+    if value and (isinstance(value[0], bool) or not isinstance(value[0], str | int | float | Decimal | None)):
         raise bad
     until = None if token is None else read_token(store, view, token)
     return replace(query, after=key, after_value=value[0] if value else None, until=until)

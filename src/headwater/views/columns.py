@@ -6,10 +6,12 @@ import re
 
 from headwater.views.errors import ViewError
 
-__all__ = ["NUMBER", "number", "parts"]
+__all__ = ["NUMBER", "comparable", "number", "parts"]
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 """A text that a column of numbers may hold."""
+_MOST_DIGITS = 20
+"""Of a whole number that 64 bits may hold, its sign included."""
 
 
 def number(text: str) -> int | float:
@@ -18,10 +20,23 @@ def number(text: str) -> int | float:
     >>> number("9007199254740993"), number("1e3")
     (9007199254740993, 1000.0)
     """
-    whole = text.removeprefix("-")
-    if whole.isdigit() and len(whole) < 19:
-        return int(text)
+    if text.removeprefix("-").isdigit() and len(text) <= _MOST_DIGITS:
+        return comparable(int(text))
     return float(text)
+
+
+def comparable(value: int | float) -> int | float:
+    """Return a number as it is compared: a whole one that 64 bits do not hold as a float, as SQLite has it.
+
+    >>> comparable(2**63 - 1), comparable(2**63)
+    (9223372036854775807, 9.223372036854776e+18)
+    """
+    if isinstance(value, float) or -(2**63) <= value < 2**63:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def parts(column: str) -> list[str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
-from headwater.views.columns import NUMBER, number, parts
+from headwater.views.columns import NUMBER, comparable, number, parts
 from headwater.views.store import Condition, Query
 
 __all__ = ["cursor_value", "find", "is_behind", "matches", "sort_key", "value_of"]
@@ -40,7 +41,7 @@ def sort_key(value: Any) -> tuple[int, float, str]:
     match value:
         case None:
             return 0, 0.0, ""
-        case bool() | int() | float():
+        case bool() | int() | float() | Decimal():
             try:
                 return 1, float(value), ""
             except OverflowError:
@@ -51,15 +52,17 @@ def sort_key(value: Any) -> tuple[int, float, str]:
             return 2, 0.0, json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def cursor_value(row: str, column: str) -> str | float | None:
-    """Return the value that a page ordered by a column ends with, to go on behind it."""
-    match value_of(row, column):
+def cursor_value(row: str, column: str) -> str | int | Decimal | None:
+    """Return the value that a page ordered by a column ends with, to go on behind it, with all its digits."""
+    match find(json.loads(row, parse_float=Decimal), column):
         case None:
             return None
-        case bool() | int() | float() as value:
-            return number(str(int(value))) if isinstance(value, bool | int) else value
+        case bool() | int() as value:
+            return int(value)
+        case Decimal() as value:
+            return value
         case value:
-            return sort_key(value)[2]
+            return sort_key(value_of(row, column))[2]
 
 
 def matches(columns: Any, query: Query) -> bool:
@@ -86,7 +89,7 @@ def _fits(value: Any, condition: Condition) -> bool:
         case bool():
             return False
         case int() | float():
-            return NUMBER.fullmatch(text) is not None and compare(value, number(text))
+            return NUMBER.fullmatch(text) is not None and compare(comparable(value), number(text))
         case str():
             return compare(value, text)
         case _:
@@ -100,7 +103,7 @@ def _equals(value: Any, text: str) -> bool:
         case bool():
             return text == ("true" if value else "false")
         case int() | float():
-            return NUMBER.fullmatch(text) is not None and float(text) == value
+            return NUMBER.fullmatch(text) is not None and number(text) == comparable(value)
         case str():
             return value == text and text not in ("null", "true", "false")
         case _:

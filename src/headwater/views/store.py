@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -123,7 +124,7 @@ class Query:
     order: str | None = None
     descending: bool = False
     after: str | None = None
-    after_value: str | float | None = None
+    after_value: str | float | Decimal | None = None
     until: int | None = None
     at: int | None = None
     limit: int = 1000

@@ -91,9 +91,9 @@ def _behind(query: Query, after: str) -> tuple[str, list[Parameter]]:
     match query.after_value:
         case None:
             same, within, at = 0, "key > %s", []
-        case int() | float() as given:
+        case int() | float() | Decimal() as given:
             same, within = 1, f"({number} {sign} %s OR ({number} = %s AND key > %s))"
-            at = [*names, Decimal(str(given)), *names, Decimal(str(given))]
+            at = [*names, _decimal(str(given)), *names, _decimal(str(given))]
         case text:
             same, within = 2, f"({prefix} {sign} left(%s, 500) OR ({prefix} = left(%s, 500) AND key > %s))"
             at = [*names, storable(text), *names, storable(text)]

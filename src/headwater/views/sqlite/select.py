@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
-from headwater.views.columns import NUMBER, number, parts
+from headwater.views.columns import NUMBER, comparable, number, parts
 from headwater.views.store import Condition, Query
 
 __all__ = ["literal_path", "select"]
@@ -76,6 +77,10 @@ def _behind(query: Query, after: str, indexes: Sequence[str]) -> tuple[str, list
         return (same, [*more, after]) if query.descending else (
             f"({same} OR {value} IS NOT NULL)", [*more, after, *more]
         )  # fmt: skip
+    if isinstance(at, Decimal):
+        at = float(at)
+    elif not isinstance(at, str):
+        at = comparable(at)
     condition = f"{value} {sign} ? OR ({value} = ? AND key > ?)"
     if query.descending:
         return f"({condition} OR {value} IS NULL)", [*more, at, *more, at, after, *more]
@@ -106,7 +111,7 @@ def _equals(at: str, path: list[Parameter], value: str) -> tuple[str, list[Param
             return condition, [*path, int(value == "true"), *path, value]
         case _ if NUMBER.fullmatch(value):
             condition = f"(json_extract({at}) IN (?, ?) AND json_type({at}) NOT IN ('true', 'false'))"
-            return condition, [*path, value, float(value), *path]
+            return condition, [*path, value, number(value), *path]
         case _:
             return f"json_extract({at}) = ?", [*path, value]
 
