@@ -83,6 +83,12 @@ def _fits(value: Any, kind: schemas.DataType, written: tuple[type, ...]) -> bool
     return True
 
 
+_EXAMPLES = {
+    "timestamp": '"2026-01-31T14:00:00Z"',
+    "timestamp_ntz": '"2026-01-31T14:00:00"',
+    "date": '"2026-01-31"',
+    "binary": "base64",
+}
 _KINDS = {
     bool: "a boolean",
     int: "a number",
@@ -95,4 +101,6 @@ _KINDS = {
 
 def _mismatch(value: Any, kind: schemas.DataType, name: str) -> str:
     shown = f" {value!r:.40}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
-    return f"{name} is {_KINDS[type(value)]}{shown}, and the schema says {schemas.type_text(kind)}"
+    text = schemas.type_text(kind)
+    how = f", written as {_EXAMPLES[text]}" if text in _EXAMPLES else ""
+    return f"{name} is {_KINDS[type(value)]}{shown}, and the schema says {text}{how}"
