@@ -66,18 +66,22 @@ class Raw:
 
     def receive(self) -> tuple[int, Any]:
         """Receive a frame: the channel, and what pamqp makes of it."""
+        raw = self.frame()
+        if raw.startswith(b"AMQP"):
+            return 0, ProtocolHeader(*raw[5:])
+        _consumed, channel, found = frame.unmarshal(raw)
+        return channel, found
+
+    def frame(self) -> bytes:
+        """Receive a frame as it is, or the protocol header that may come in its place."""
         try:
             head = self._stream.read(7)
             if len(head) < 7:
                 raise Closed
-            if head.startswith(b"AMQP"):
-                return 0, ProtocolHeader(*(head + self._stream.read(1))[5:])
-            _kind, channel, size = struct.unpack(">BHI", head)
-            rest = self._stream.read(size + 1)
+            rest = 1 if head.startswith(b"AMQP") else struct.unpack_from(">I", head, 3)[0] + 1
+            return head + self._stream.read(rest)
         except ConnectionError as error:
             raise Closed from error
-        _consumed, _channel, found = frame.unmarshal(head + rest)
-        return channel, found
 
     def some(self) -> bytes:
         """Receive bytes as they come, at least one."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pamqp import commands
@@ -202,6 +204,46 @@ def test_tables_nested_without_end_harm_nobody(raw: Raw, bystander: Raw) -> None
     raw.send(declare_with(nested(10_000)))
     _channel, answer = raw.receive()
     assert isinstance(answer, commands.Queue.DeclareOk | commands.Connection.Close)
+
+
+def test_headers_keep_their_types_where_the_broker_adds_to_them(raw: Raw, name: str) -> None:
+    """Clients in Java, Go and Rust tell an int from a long."""
+    fields = (
+        b"\x02i8b\xfe", b"\x02u8B\xc8", b"\x03i16s\xff\xfe", b"\x03u16u\xea\x60", b"\x03i32I\0\0\0\x01",
+        b"\x03u32i\0\0\0\x01", b"\x03i64l" + bytes(7) + b"\x01", b"\x01ff\x3f\xc0\0\0",
+        b"\x01dd\x3f\xf8" + bytes(6), b"\x04textS\0\0\0\x02\xff\xfe", b"\x05bytesx\0\0\0\x02hi",
+    )  # fmt: skip
+    table = b"".join(fields)
+    count = b"l" + bytes(7)
+    declared: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": name,
+    }
+    first = f"{name}-first"
+    for queue, arguments in ((first, declared), (name, {})):
+        asked = commands.Queue.Declare(queue=queue, durable=True, arguments=arguments)
+        raw.call(asked, commands.Queue.DeclareOk, 1)
+    raw.send(
+        method(commands.Basic.Publish(exchange="", routing_key=first), 1),
+        header(0, properties=b"\x20\x00" + struct.pack(">I", len(table)) + table),
+    )
+    counted = got(raw, first)
+    assert all(field in counted for field in (*fields, b"x-delivery-count" + count + b"\0"))
+    raw.send(method(commands.Basic.Reject(delivery_tag=1, requeue=False), 1))
+    letter = got(raw, name)
+    assert all(field in letter for field in (*fields, b"\x05count" + count + b"\x01"))
+    for queue in (first, name):
+        raw.call(commands.Queue.Delete(queue=queue), commands.Queue.DeleteOk, 1)
+
+
+def got(raw: Raw, queue: str) -> bytes:
+    """Get the message that comes to a queue, and return its header."""
+    while True:
+        raw.send(method(commands.Basic.Get(queue=queue), 1))
+        if isinstance(raw.receive()[1], commands.Basic.GetOk):
+            return raw.frame()
+        time.sleep(0.02)
 
 
 def test_a_header_of_many_properties_is_read(raw: Raw, bystander: Raw) -> None:

@@ -9,6 +9,7 @@ import pytest
 from headwater.broker.queues.definitions import Binding, ExchangeKind
 from headwater.broker.queues.names import server_name
 from headwater.core.amqp import AmqpError, ReplyCode
+from headwater.record.amqp.tables import Long
 
 from .declared import ME, OTHER, Declared, refused, state_of
 
@@ -68,6 +69,11 @@ def test_a_queue_is_declared_once_and_may_be_declared_again(declared: Declared) 
             "received the value 'drop-head' of type 'longstr' but current is none",
         ),
         (
+            {"arguments": {"x-max-length": 5, "x-message-ttl": Long(5)}},
+            "'x-message-ttl' for queue 'q' in vhost '/': "
+            "received the value '5' of type 'long' but current is none",
+        ),
+        (
             {"arguments": {"x-max-length": 5, "x-queue-type": "quorum"}},
             "'x-queue-type' for queue 'q' in vhost '/': "
             "received the value 'quorum' of type 'longstr' but current is none",
@@ -85,6 +91,13 @@ def test_a_second_declaration_that_differs_is_refused(
     declared.queue("q", arguments={"x-max-length": 5})
     again = {"arguments": {"x-max-length": 5}, **again}
     refused(ReplyCode.PRECONDITION_FAILED, f"inequivalent arg {text}", lambda: declared.queue("q", **again))
+
+
+def test_a_second_declaration_may_write_its_numbers_in_another_field(declared: Declared) -> None:
+    declared.queue("q", arguments={"x-max-length": 5})
+    before = len(declared.log)
+    declared.queue("q", arguments={"x-max-length": Long(5)})
+    assert len(declared.log) == before
 
 
 def test_a_passive_declaration_only_looks(declared: Declared) -> None:

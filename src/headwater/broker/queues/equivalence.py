@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from headwater.core.amqp import AmqpError, ReplyCode
-from headwater.record.amqp.tables import Table
+from headwater.record.amqp.tables import Float, Number, Table, Text
 
 
 def check_same_field(name: str, current: bool | str, received: bool | str, resource: str) -> None:
@@ -45,7 +45,13 @@ def _inequivalent(name: str, resource: str, received: str, current: str) -> Amqp
 
 
 def _equal(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other
+    return _family(one) is _family(other) and one == other
+
+
+def _family(value: Any) -> type:
+    if isinstance(value, Number):
+        return int
+    return float if isinstance(value, float) else type(value)
 
 
 def _with_type(arguments: Table, name: str) -> str:
@@ -59,11 +65,15 @@ def type_name(value: Any) -> str:
     """Return RabbitMQ's name of a value's type; a number has that of the field it is written in."""
     if isinstance(value, bool):
         return "bool"
+    if isinstance(value, Number):
+        return value.name
     if isinstance(value, int):
         return "signedint" if -(2**31) <= value < 2**31 else "long"
     names: dict[type, str] = {
+        Float: "float",
         float: "double",
         str: "longstr",
+        Text: "longstr",
         bytes: "binary",
         datetime: "timestamp",
         Decimal: "decimal",

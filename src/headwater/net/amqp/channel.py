@@ -12,6 +12,7 @@ from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.record.amqp.message import Message
+from headwater.record.amqp.tables import Long
 from headwater.wire.amqp.constants import BASIC_ACK, BASIC_DELIVER, BASIC_NACK, METHOD
 from headwater.wire.amqp.methods import encode_method, make
 
@@ -167,7 +168,7 @@ class Channel:
     @staticmethod
     def _counted(message: Message) -> Message:
         properties = message.properties()
-        properties.headers = {**(properties.headers or {}), "x-delivery-count": message.deliveries}
+        properties.headers = {**(properties.headers or {}), "x-delivery-count": Long(message.deliveries)}
         return message.rewritten(message.address, properties)
 
     def handed(self, message: Message, consumer: Consumer) -> tuple[int, bytes]:

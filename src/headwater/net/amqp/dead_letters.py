@@ -20,7 +20,7 @@ from headwater.broker.queues.queue import Dead, Queue, Reason
 from headwater.log.partition import PartitionLog
 from headwater.record.amqp.message import Message, encode_address
 from headwater.record.amqp.properties import Properties
-from headwater.record.amqp.tables import Table
+from headwater.record.amqp.tables import Long, Table
 
 if TYPE_CHECKING:
     from headwater.net.amqp.service import QueueService
@@ -205,13 +205,13 @@ def _add_death(
             count = death.get("count", 0)
             known = isinstance(count, int) and count < _MAX_COUNT
             headers["x-death"] = [
-                {**death, "count": count + 1 if known else 1},
+                {**death, "count": Long(count + 1 if known else 1)},
                 *deaths[:i],
                 *deaths[i + 1 :],
             ]
             return
     died: Table = {
-        "count": 1,
+        "count": Long(1),
         "reason": reason,
         "queue": name,
         "time": datetime.fromtimestamp(now_ms // 1000, UTC),

@@ -7,6 +7,10 @@ from the specification's: `l` and `L` are both signed, `s` is a number, `x` is b
     t bool    b B s u I i l L integers    f d floats    D decimal    T seconds since 1970
     S string  x bytes                     A array       F table      V nothing
 
+Most of them are read as plain values of Python's. What would be written in another field than it came in,
+as the eight bytes of a small number, is of a class that knows its field: a client whose language has more
+than one kind of number asks for the one that was sent.
+
 A length is a claim: each is compared with what is left of the table around it before anything is made of
 it, and tables may not be nested deeper than `MAX_DEPTH`.
 """
@@ -14,13 +18,26 @@ it, and tables may not be nested deeper than `MAX_DEPTH`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from headwater.core.amqp import AmqpError, ReplyCode
 
-__all__ = ["MAX_DEPTH", "Buffer", "Table", "Timestamp", "decode_pairs", "decode_table", "encode_table"]
+__all__ = [
+    "MAX_DEPTH",
+    "Buffer",
+    "Float",
+    "Long",
+    "Number",
+    "Table",
+    "Text",
+    "Timestamp",
+    "decode_pairs",
+    "decode_table",
+    "encode_table",
+]
 
 Buffer = bytes | bytearray | memoryview
 Table: TypeAlias = dict[str, Any]
@@ -32,15 +49,12 @@ MAX_DEPTH = 32
 # RabbitMQ takes any bytes for a name: they come out as they went in.
 NAME_ERRORS = "surrogateescape"
 
-_FIXED = {
-    ord(kind): struct.Struct(">" + code)
-    for kind, code in zip("tbBsuIilLfd", "?bBhHiIqqfd", strict=True)
-}  # fmt: skip
 _LENGTH = struct.Struct(">I")
 _DECIMAL = struct.Struct(">Bi")
 _SECONDS = struct.Struct(">Q")
 _INT = struct.Struct(">ci")
 _LONG = struct.Struct(">cq")
+_FLOAT = struct.Struct(">cf")
 _DOUBLE = struct.Struct(">cd")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,6 +67,82 @@ _MAX_SCALE = 255
 
 class Timestamp(int):
     """A time after the year 9999, as clients that count milliseconds send it; it is written back as it came."""
+
+
+class Number(int):
+    """A whole number in a field that it would not be put in by its size; it is written back in that one."""
+
+    field: ClassVar[struct.Struct]
+    kind: ClassVar[bytes]
+    name: ClassVar[str]
+    """What RabbitMQ calls the field."""
+
+
+class Byte(Number):
+    """A number of one byte."""
+
+    field, kind, name = struct.Struct(">cb"), b"b", "byte"
+
+
+class UnsignedByte(Number):
+    """A number of one byte, without a sign."""
+
+    field, kind, name = struct.Struct(">cB"), b"B", "unsignedbyte"
+
+
+class Short(Number):
+    """A number of two bytes."""
+
+    field, kind, name = struct.Struct(">ch"), b"s", "short"
+
+
+class UnsignedShort(Number):
+    """A number of two bytes, without a sign."""
+
+    field, kind, name = struct.Struct(">cH"), b"u", "unsignedshort"
+
+
+class UnsignedInt(Number):
+    """A number of four bytes, without a sign."""
+
+    field, kind, name = struct.Struct(">cI"), b"i", "unsignedint"
+
+
+class Long(Number):
+    """A number of eight bytes, where four would do."""
+
+    field, kind, name = _LONG, b"l", "long"
+
+
+class Float(float):
+    """A floating-point number of four bytes."""
+
+
+class Text(bytes):
+    """A string that is not UTF-8."""
+
+
+def _long(value: int) -> int:
+    return Long(value) if _MIN_INT32 <= value <= _MAX_INT32 else value
+
+
+_FIXED: dict[int, tuple[struct.Struct, Callable[[Any], Any] | None]] = {
+    ord(kind): (struct.Struct(">" + code), made)
+    for kind, code, made in (
+        ("t", "?", None),
+        ("b", "b", Byte),
+        ("B", "B", UnsignedByte),
+        ("s", "h", Short),
+        ("u", "H", UnsignedShort),
+        ("I", "i", None),
+        ("i", "I", UnsignedInt),
+        ("l", "q", _long),
+        ("L", "q", _long),
+        ("f", "f", Float),
+        ("d", "d", None),
+    )
+}
+"""The fields of one length, and what their values are made where that is not plain."""
 
 
 def decode_table(buffer: Buffer, position: int, end: int | None = None) -> tuple[Table, int]:
@@ -109,9 +199,10 @@ def _read_value(buffer: Buffer, position: int, end: int, depth: int) -> tuple[An
         raise _malformed("a value has no type")
     kind = buffer[position]
     position += 1
-    number = _FIXED.get(kind)
-    if number is not None:
-        return _unpack(number, buffer, position, end)[0], position + number.size
+    if (fixed := _FIXED.get(kind)) is not None:
+        fields, made = fixed
+        (value,) = _unpack(fields, buffer, position, end)
+        return value if made is None else made(value), position + fields.size
     match chr(kind):
         case "S":
             start, stop = _span(buffer, position, end)
@@ -154,7 +245,7 @@ def _text(raw: bytes) -> str | bytes:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return raw
+        return Text(raw)
 
 
 def _time(seconds: int) -> datetime | Timestamp:
@@ -199,14 +290,20 @@ def _write_value(out: bytearray, value: Any, depth: int) -> None:
             out += b"t\x01" if value else b"t\x00"
         case Timestamp():
             out += b"T" + _SECONDS.pack(value)
+        case Number():
+            out += value.field.pack(value.kind, value)
         case int():
             out += _integer(value)
         case str():
             _write_span(out, b"S", value.encode("utf-8", NAME_ERRORS))
+        case Text():
+            _write_span(out, b"S", value)
         case bytes() | bytearray() | memoryview():
             _write_span(out, b"x", value)
         case None:
             out += b"V"
+        case Float():
+            out += _FLOAT.pack(b"f", value)
         case float():
             out += _DOUBLE.pack(b"d", value)
         case datetime():
