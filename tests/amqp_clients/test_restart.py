@@ -114,6 +114,21 @@ def requeued_messages_priorities_and_limits_survive(broker: Broker) -> Iterator[
         assert [each.body for each in take(channel, "dead", 2)] == [b"0", b"1"]
 
 
+def how_often_a_message_was_given_back_survives(broker: Broker) -> Iterator[None]:
+    with opened(broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("poison", durable=True, arguments={"x-queue-type": "quorum"})
+        publish(channel, "poison", b"m", delivery_mode=2)
+        for _ in range(2):
+            [held] = take(channel, "poison", 1, auto_ack=False)
+            channel.basic_nack(held.tag, requeue=True)
+        channel.connection.sleep(0.5)
+    yield
+    with opened(broker) as channel:
+        [found] = take(channel, "poison", 1)
+        assert found.headers["x-delivery-count"] == 2
+
+
 def the_time_to_live_goes_on_while_the_broker_is_away(broker: Broker) -> Iterator[None]:
     with opened(broker) as channel:
         channel.confirm_delivery()
@@ -129,6 +144,7 @@ def the_time_to_live_goes_on_while_the_broker_is_away(broker: Broker) -> Iterato
 SCENARIOS: tuple[Scenario, ...] = (
     durable_things_and_persistent_messages_survive,
     requeued_messages_priorities_and_limits_survive,
+    how_often_a_message_was_given_back_survives,
     the_time_to_live_goes_on_while_the_broker_is_away,
     unacknowledged_messages_come_back_flagged_and_acknowledged_ones_do_not,  # its connection sees the end
 )

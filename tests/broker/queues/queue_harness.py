@@ -46,6 +46,7 @@ class MemoryStore:
         self.settled = Settled()
         self.shown = 0
         self.marked = 0
+        self.attempts: dict[int, int] = {}
         self._batch = batch
 
     @property
@@ -83,6 +84,10 @@ class MemoryStore:
 
     def delivered(self, offset: int) -> None:
         self.marked = max(self.marked, offset + 1)
+
+    def tried(self, offset: int, count: int) -> None:
+        assert offset < self.marked, "it went out before"
+        self.attempts[offset] = count
 
     def restarted(self) -> MemoryStore:
         """Return the log as another process finds it: what was not to survive is gone."""

@@ -308,6 +308,26 @@ def test_a_crash_brings_back_what_was_not_acknowledged_and_flags_it(tmp_path: Pa
             assert (found.body, found.redelivered) == (b"fresh", False)
 
 
+def test_a_crash_does_not_forget_how_often_a_record_was_tried(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", amqp=True) as process:
+        broker = broker_of(process)
+        with opened(broker) as channel:
+            fed(channel, "work", {"x-queue-type": "quorum", "x-delivery-limit": 3})
+            produce(broker, "work", b"poison")
+            for _ in range(3):
+                [found] = take(channel, "work", 1, auto_ack=False)
+                channel.basic_nack(found.tag, requeue=True)
+            channel.connection.sleep(0.3)
+        process.kill()
+        process.start()
+        with opened(broker) as channel:
+            [found] = take(channel, "work", 1, auto_ack=False)
+            assert found.headers["x-delivery-count"] == 3
+            channel.basic_nack(found.tag, requeue=True)
+            channel.connection.sleep(0.2)
+            assert get(channel, "work") is None
+
+
 # -- from exchanges to topics --------------------------------------------------------------------
 
 

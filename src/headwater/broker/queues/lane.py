@@ -46,6 +46,9 @@ class Store(Protocol):
     def delivered(self, offset: int) -> None:
         """Know that a message goes out now."""
 
+    def tried(self, offset: int, count: int) -> None:
+        """Know that a message that was given back goes out again, and which time that is."""
+
     def settle_range(self, start: int, stop: int) -> None:
         """Know that all messages from an offset to before another are done with."""
 

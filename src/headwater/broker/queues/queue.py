@@ -248,7 +248,8 @@ class Queue:
             if not consumer.no_ack:
                 consumer.unacked -= len(batch)
                 consumer.receiver.room += len(batch)
-            self._hand(consumer, self._unexpired(batch, now_ms) if plain and self.expires else batch)
+            spent = plain and (self.expires or self._is_tried_out(batch))
+            self._hand(consumer, self._unspent(batch, now_ms) if spent else batch)
         return sum(map(len, given.values()))
 
     def _hand(self, consumer: Consumer, batch: list[Message]) -> None:
@@ -265,42 +266,52 @@ class Queue:
                 self._mark(batch)
         consumer.receiver.deliver(consumer, batch)
 
-    @staticmethod
-    def _mark(batch: list[Message]) -> None:
+    def _mark(self, batch: list[Message]) -> None:
         for message in batch:
             if message.offset >= 0:
-                message.lane.store.delivered(message.offset)
+                store = message.lane.store
+                store.delivered(message.offset)
+                if self.counts and message.deliveries:
+                    store.tried(message.offset, message.deliveries + 1)
 
     def _take(self, count: int, now_ms: int) -> list[Message]:
         batch: list[Message] = []
         plain = self.plain and not self.expires
         if plain:
             batch = self.lane.pop_all(count)
-            if not self.expires:
+            if not self.expires and not self._is_tried_out(batch):
                 return batch
-            batch = self._unexpired(
-                batch, now_ms
-            )  # read from the log, which brought it to light that some expire
+            # It was read from the log, which brought it to light that some expire.
+            batch = self._unspent(batch, now_ms)
         while len(batch) < count and (message := self._take_one(now_ms)) is not None:
             batch.append(message)
         return batch
 
-    def _unexpired(self, batch: list[Message], now_ms: int) -> list[Message]:
-        left = []
-        for message in batch:
-            if message.expires_ms is None or message.expires_ms >= now_ms:
-                left.append(message)
-            else:
-                self.dead.append(Dead(message, Reason.EXPIRED))
-        return left
+    def _is_tried_out(self, batch: list[Message]) -> bool:
+        """Tell whether some went out too often before the broker ended, which nobody gave back then."""
+        limit = self.settings.delivery_limit
+        return limit is not None and any(message.deliveries > limit for message in batch)
+
+    def _unspent(self, batch: list[Message], now_ms: int) -> list[Message]:
+        return [message for message in batch if self._is_fit(message, now_ms)]
 
     def _take_one(self, now_ms: int) -> Message | None:
         for lane in self.lanes:
             while (message := lane.pop()) is not None:
-                if message.expires_ms is None or message.expires_ms >= now_ms:
+                if self._is_fit(message, now_ms):
                     return message
-                self.dead.append(Dead(message, Reason.EXPIRED))
         return None
+
+    def _is_fit(self, message: Message, now_ms: int) -> bool:
+        """Tell whether a message may go out; one that may not is dead."""
+        if message.expires_ms is not None and message.expires_ms < now_ms:
+            self.dead.append(Dead(message, Reason.EXPIRED))
+            return False
+        limit = self.settings.delivery_limit
+        if limit is not None and message.deliveries > limit:
+            self.dead.append(Dead(message, Reason.DELIVERY_LIMIT))
+            return False
+        return True
 
     def get(self, consumer: Consumer, now_ms: int) -> Message | None:
         """Take one message for a basic.get."""

@@ -126,6 +126,7 @@ class LaneLog:
     def _decoded(self, data: Buffer, offset: int) -> tuple[list[Message], int]:
         settled, addresses = self._place.settled, self._addresses
         found, flagged, expiry = self._found, self._flagged, self._expiry
+        attempts = self._place.attempts
         messages: list[Message] = []
         for position, header in batches(data):
             number = header.base_offset
@@ -137,7 +138,7 @@ class LaneLog:
                     if number >= found:
                         messages.append(message)
                     elif message.facts.persistent:
-                        message.deliveries = int(number < flagged)
+                        message.deliveries = attempts.get(number, int(number < flagged))
                         messages.append(message)
                     else:
                         self.settle(number)
@@ -192,6 +193,10 @@ class LaneLog:
                 return
             self._marked = marked
 
+    def tried(self, offset: int, count: int) -> None:
+        """Know that a message goes out again: should we crash, it was tried that often."""
+        self._storage.positions.tried(self.key, self._place, offset, count)
+
     def shrink(self) -> None:
         """Delete the segments in which everything is settled."""
         log, head = self.log, min(self._place.settled.head, self.log.high_watermark)
@@ -223,6 +228,9 @@ class TransientLog(LaneLog):
         self._free()
 
     def delivered(self, offset: int) -> None:
+        """Nothing comes back."""
+
+    def tried(self, offset: int, count: int) -> None:
         """Nothing comes back."""
 
     def _free(self) -> None:

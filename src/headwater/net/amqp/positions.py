@@ -6,12 +6,13 @@ acknowledged since.
 
     key     the lane: a queue's id (16 bytes) and a priority (1 byte)
     value   "S" ranges: they are settled, too
+            "A" pairs of an offset and a number: so often was it delivered, where that is more than once
             "D" offset: all before it may have been delivered
             "E" offset: all before it, and nothing else, may have been delivered
             "C" offset: nothing is settled or was delivered from there on, whatever was said before
             none: the lane is gone
 
-The log is written anew, "S" and "E" for each lane, when it has grown to several times that. A crash in between
+The log is written anew, "S", "A" and "E" for each lane, when it has grown to several times that. A crash in between
 leaves what is old and some of what is new, and reading both gives the same.
 """
 
@@ -43,12 +44,16 @@ _COMPACT_RATIO = 4
 class Place:
     """What is known of one lane."""
 
-    __slots__ = ("delivered", "fresh", "ranges", "settled")
+    __slots__ = ("attempts", "delivered", "fresh", "ranges", "settled", "tried")
 
     def __init__(self) -> None:
         self.settled = Settled()
         self.delivered = 0
         """The offset before which messages may have been delivered."""
+        self.attempts: dict[int, int] = {}
+        """How often messages were delivered that were given back, and are not settled; of queues that count that."""
+        self.tried: set[int] = set()
+        """The offsets of those of which it changed since the last write."""
         self.fresh: list[int] = []
         """What was settled since the last write,"""
         self.ranges: list[tuple[int, int]] = []
@@ -80,6 +85,8 @@ class Positions:
                     if record.key is not None and record.offset >= log.start_offset:
                         self._replay(record.key, record.value)
                 offset = header.last_offset + 1
+        for place in self.places.values():
+            place.attempts = {at: count for at, count in place.attempts.items() if at not in place.settled}
         self._compacted = log.size_bytes()
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
@@ -92,9 +99,13 @@ class Positions:
             for start, stop in decode_ranges(rest):
                 place.settled.add_range(start, stop)
             return
+        if kind == b"A":
+            place.attempts.update(decode_ranges(rest))
+            return
         offset: int = _OFFSET.unpack(rest)[0]
         if kind == b"C":
             place.settled.clip(offset)
+            place.attempts = {at: count for at, count in place.attempts.items() if at < offset}
             place.delivered = min(place.delivered, offset)
         else:
             place.delivered = offset if kind == b"E" else max(place.delivered, offset)
@@ -110,6 +121,8 @@ class Positions:
         """Take note that a message is done with; the next write has it."""
         place.settled.add(offset)
         place.fresh.append(offset)
+        if place.attempts:
+            place.attempts.pop(offset, None)
         self._changed.add(key)
 
     def settle_range(self, key: bytes, place: Place, start: int, stop: int) -> None:
@@ -117,6 +130,7 @@ class Positions:
         if start >= stop:
             return
         place.settled.add_range(start, stop)
+        place.attempts = {at: count for at, count in place.attempts.items() if not start <= at < stop}
         self.moved.add(key)
         self._unsynced = True
         try:
@@ -134,6 +148,7 @@ class Positions:
         clipped = place.settled.clip(end)
         if clipped or place.delivered > end:
             place.delivered = min(place.delivered, end)
+            place.attempts = {at: count for at, count in place.attempts.items() if at < end}
             place.fresh = [offset for offset in place.fresh if offset < end]
             place.ranges = [(start, min(stop, end)) for start, stop in place.ranges if start < end]
             self._write([StateRecord(key, b"C" + _OFFSET.pack(end))])
@@ -144,6 +159,12 @@ class Positions:
         place.delivered = before
         self._unsynced = True
         self._write([StateRecord(key, b"D" + _OFFSET.pack(before))])
+
+    def tried(self, key: bytes, place: Place, offset: int, count: int) -> None:
+        """Take note of how often a message was delivered; the next write has it."""
+        place.attempts[offset] = count
+        place.tried.add(offset)
+        self._changed.add(key)
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Drop lanes that are gone."""
@@ -163,15 +184,12 @@ class Positions:
         places = self.places
         changed = [(key, places[key]) for key in self._changed if key in places]
         if self.log.error is None:
-            self._write(
-                record
-                for key, place in changed
-                for record in _settled(key, [*place.ranges, *ranges_of(place.fresh)])
-            )
+            self._write(record for key, place in changed for record in _news(key, place))
         self.moved.update(self._changed)
         self._changed.clear()
         for _, place in changed:
             place.fresh, place.ranges = [], []
+            place.tried.clear()
         size = self.log.size_bytes()
         if size > _COMPACT_FROM and size > _COMPACT_RATIO * self._compacted:
             self.compact()
@@ -210,6 +228,17 @@ def _settled(key: bytes, ranges: list[tuple[int, int]]) -> Iterator[StateRecord]
         yield StateRecord(key, b"S" + encode_ranges(ranges[first : first + _RANGES]))
 
 
+def _attempted(key: bytes, attempts: list[tuple[int, int]]) -> Iterator[StateRecord]:
+    for first in range(0, len(attempts), _RANGES):
+        yield StateRecord(key, b"A" + encode_ranges(attempts[first : first + _RANGES]))
+
+
+def _news(key: bytes, place: Place) -> Iterator[StateRecord]:
+    yield from _settled(key, [*place.ranges, *ranges_of(place.fresh)])
+    yield from _attempted(key, [(at, place.attempts[at]) for at in place.tried if at in place.attempts])
+
+
 def _whole(key: bytes, place: Place) -> Iterator[StateRecord]:
     yield from _settled(key, [(0, place.settled.head), *place.settled.ranges()])
+    yield from _attempted(key, list(place.attempts.items()))
     yield StateRecord(key, b"E" + _OFFSET.pack(place.delivered))

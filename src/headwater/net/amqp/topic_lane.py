@@ -105,7 +105,7 @@ class TopicFeed:
                 message = message_of(record, self.log.topic, self.log.partition)
                 message.offset = offset
                 message.lane = self
-                message.deliveries = int(offset < self._flagged)
+                message.deliveries = self.place.attempts.get(offset, int(offset < self._flagged))
                 message.expires_ms = self._lane.expiry(message, record.timestamp)
                 messages.append(message)
         if after > expected:
@@ -152,6 +152,11 @@ class TopicFeed:
             except PartitionError:  # the next one tries again
                 return
             self._marked = offset + _AHEAD
+
+    def tried(self, offset: int, count: int) -> None:
+        """Know that a message goes out again: should we crash, it was tried that often."""
+        if self._positions is not None and not self._gone:
+            self._positions.tried(self.key, self.place, offset, count)
 
     def advanced(self) -> None:
         """Know that the partition has more to read."""
