@@ -87,6 +87,12 @@ def test_arguments_that_nobody_knows_are_kept_and_mean_nothing() -> None:
     assert check({"x-ours": 1, "x-queue-master-locator": 5, "plain": None}) == QueueSettings()
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_where_a_queue_is_led_makes_no_difference_to_one_node(kind: str) -> None:
+    arguments = {"x-queue-type": kind, "x-queue-leader-locator": "client-local"}
+    assert check(arguments) == check({"x-queue-type": kind})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "wrong"),
     [
@@ -107,7 +113,13 @@ def test_arguments_that_nobody_knows_are_kept_and_mean_nothing() -> None:
         ("x-queue-mode", "fast", "\"unsupported queue mode 'fast'\""),
         ("x-queue-version", 3, "\"unsupported queue version '3'\""),
         ("x-single-active-consumer", "yes", "{unacceptable_type,longstr}"),
-        ("x-queue-type", "stream", "\"unsupported queue type 'stream'\""),
+        ("x-queue-type", "heap", "\"unsupported queue type 'heap'\""),
+        (
+            "x-queue-type",
+            "stream",
+            "\"unsupported queue type 'stream'\": use a topic, and queues with 'x-headwater-topic' to consume it",
+        ),
+        ("x-queue-leader-locator", "nearest", "invalid_queue_locator_arg"),
         ("x-queue-type", [], "{unacceptable_type,array}"),
         ("x-headwater-topic", 2**40, "{unacceptable_type,long}"),
         ("x-headwater-topic", "", "Topic name is invalid: the empty string is not allowed"),

@@ -144,11 +144,18 @@ def _one_of(known: Sequence[str], wrong: str) -> Check:
     return check
 
 
+def _type(value: Any, arguments: Table) -> str | None:
+    wrong = _KNOWN_TYPE(value, arguments)
+    if wrong is not None and value == "stream":
+        wrong += f": use a topic, and queues with '{TOPIC}' to consume it"
+    return wrong
+
+
 def _bad_type(value: Any) -> str:
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-_TYPE_CHECK: Final = _one_of(("classic", "quorum"), "\"unsupported queue type '{}'\"")
+_KNOWN_TYPE: Final = _one_of(("classic", "quorum"), "\"unsupported queue type '{}'\"")
 _CHECKS: Final[dict[str, Check]] = {
     "x-expires": _expires,
     "x-message-ttl": _time,
@@ -164,7 +171,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-queue-mode": _one_of(("default", "lazy"), "\"unsupported queue mode '{}'\""),
     "x-queue-version": _version,
     "x-single-active-consumer": _flag,
-    "x-queue-type": _TYPE_CHECK,
+    "x-queue-type": _type,
     "x-quorum-initial-group-size": _positive,
     "x-queue-leader-locator": _one_of(
         ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
@@ -188,6 +195,7 @@ _KNOWN: Final[dict[QueueType, tuple[str, ...]]] = {
         "x-single-active-consumer",
         "x-queue-type",
         "x-queue-master-locator",
+        "x-queue-leader-locator",  # since RabbitMQ 4.0
         TOPIC,
         OFFSET,
     ),
