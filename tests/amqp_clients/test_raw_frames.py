@@ -28,9 +28,10 @@ def nested(depth: int) -> bytes:
     return table
 
 
-def declare_with(arguments: bytes) -> bytes:
-    """Write queue.declare with these bytes for its arguments."""
-    return raw_frame(METHOD, 1, struct.pack(">HHH", 50, 10, 0) + b"\x00\x04" + arguments)
+def declare_with(arguments: bytes, name: str = "") -> bytes:
+    """Write queue.declare of an exclusive queue, with these bytes for its arguments."""
+    queue = bytes([len(name)]) + name.encode()
+    return raw_frame(METHOD, 1, struct.pack(">HHH", 50, 10, 0) + queue + b"\x04" + arguments)
 
 
 @pytest.fixture
@@ -244,6 +245,12 @@ def got(raw: Raw, queue: str) -> bytes:
         if isinstance(raw.receive()[1], commands.Basic.GetOk):
             return raw.frame()
         time.sleep(0.02)
+
+
+def test_a_line_end_is_no_part_of_a_name(raw: Raw, name: str) -> None:
+    """As in what a script reads from a file; pika would wait for an answer with the line end for ever."""
+    raw.send(declare_with(bytes(4), f"{name}\r\n"))
+    assert raw.expect(commands.Queue.DeclareOk, 1).queue == name
 
 
 def test_a_header_of_many_properties_is_read(raw: Raw, bystander: Raw) -> None:

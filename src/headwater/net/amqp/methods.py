@@ -9,7 +9,7 @@ from pamqp import commands
 
 from headwater.broker.queues.consumers import Consumer
 from headwater.broker.queues.equivalence import type_name
-from headwater.broker.queues.names import REPLY_QUEUE, not_found, server_name
+from headwater.broker.queues.names import REPLY_QUEUE, not_found, server_name, stripped
 from headwater.broker.queues.queue import Queue
 from headwater.core.amqp import AmqpError, ReplyCode
 from headwater.net.amqp.channel import UNLIMITED, Channel
@@ -168,7 +168,7 @@ def queue_declare(channel: Channel, command: commands.Queue.Declare) -> None:
 
     transient = bool(records) and not command.durable
     waits = service.change(records)
-    channel.last_queue = _queue(channel, name).definition.name
+    channel.last_queue = _queue(channel, stripped(name)).definition.name
     if command.nowait:
         return
     if waits and not transient:
