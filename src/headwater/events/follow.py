@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from headwater.client import LATEST, Cluster
-from headwater.client.cluster import check
-from headwater.client.fetch import Fetched, begin_fetch, end_fetch
+from headwater.client import LATEST, BrokerError, Cluster
+from headwater.client.fetch import Fetched
+from headwater.client.reading import committed_records, following, read_from
 from headwater.core.errors import ErrorCode
 from headwater.events.errors import OutcomeUnknown, StaleIndex
 from headwater.events.index import Index
-from headwater.record.batch import CorruptBatch, batches
-from headwater.record.committed import committed_batches
-from headwater.record.records import Record, decode_batch
 
-__all__ = ["Progress", "catch_up", "check_positions", "ends", "fetch", "records"]
+__all__ = ["Progress", "catch_up", "check_positions", "ends", "fetch"]
 
 Progress = Callable[[int, int], None]
 """Told how many offsets of how many have been read."""
@@ -61,10 +58,10 @@ def catch_up(
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while position < until:
         fetched = cluster.retrying(lambda at=position: fetch(cluster, topic, partition, at))  # type: ignore[misc]
-        following = max((header.last_offset + 1 for _, header in batches(fetched.records)), default=position)
-        if following > position:
-            index.take_in(partition, records(fetched, position), following)
-            position = following
+        end = following(fetched, position)
+        if end > position:
+            index.take_in(partition, committed_records(fetched, position), end)
+            position = end
             deadline = time.monotonic() + _PATIENCE_SECONDS
             if progress is not None:
                 progress(min(position, until) - first, until - first)
@@ -78,31 +75,12 @@ def catch_up(
 
 def fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Fetched:
     """Return what a partition holds from an offset on, as much as one request brings."""
-    node = cluster.leader(topic, partition)
-    connection = cluster.connection(node)
     try:
-        begin_fetch(connection, {(topic, partition): offset}, max_bytes=_FETCH_BYTES, max_wait_ms=_WAIT_MS)
-        fetched = end_fetch(connection)[topic, partition]
-    except BaseException:
-        cluster.drop(node)
-        raise
-    if fetched.error_code == ErrorCode.offset_out_of_range:
+        return read_from(cluster, topic, partition, offset, max_bytes=_FETCH_BYTES, max_wait_ms=_WAIT_MS)
+    except BrokerError as error:
+        if error.code != ErrorCode.offset_out_of_range:
+            raise
         raise StaleIndex(
             f"offset {offset} of {topic}-{partition} is gone from the broker, which begins at another: events were "
             "deleted; restore the topic, or start a new store"
-        )
-    check(fetched.error_code, f"{topic}-{partition}")
-    return fetched
-
-
-def records(fetched: Fetched, position: int) -> list[tuple[Record, bool]]:
-    """Return the committed records from an offset on, each with whether it belongs to a transaction."""
-    found: list[tuple[Record, bool]] = []
-    for at, header in committed_batches(fetched.records, fetched.aborted):
-        try:
-            opened = list(decode_batch(fetched.records, at))
-        except CorruptBatch:
-            # A producer can send what no reader can open. It counts as one record that is no event.
-            opened = [Record(header.last_offset, header.max_timestamp, None, None)]
-        found += [(record, header.is_transactional) for record in opened if record.offset >= position]
-    return found
+        ) from None

@@ -27,16 +27,16 @@ from typing import Any, NamedTuple
 from headwater.client import EARLIEST, LATEST, ClientError, Cluster
 from headwater.client.errors import UnknownTopic
 from headwater.client.produce import produce
+from headwater.client.reading import committed_records, following
 from headwater.core.clock import Clock
 from headwater.events.errors import Unavailable
-from headwater.events.follow import fetch, records
+from headwater.events.follow import fetch
 from headwater.events.index import Index
 from headwater.events.plan import Planned
 from headwater.events.sealing import KEY_BYTES, new_key, seal
-from headwater.record.batch import batches
 from headwater.record.records import Record
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "keys_topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,11 @@ _FRESH_SECONDS = 1.0
 _TRIES = 3
 _EMPTY = 2
 """How many answers without records say that there are none: all of them may have been erased."""
+
+
+def keys_topic(store: str) -> str:
+    """Return the name of the topic of a store's keys."""
+    return f"{store}.keys"
 
 
 class _Key(NamedTuple):
@@ -71,7 +76,7 @@ class Keys:
     """The keys of one store. Thread-safe, each thread with a cluster of its own."""
 
     def __init__(self, store: str, index: Index, clock: Clock) -> None:
-        self.topic = f"{store}.keys"
+        self.topic = keys_topic(store)
         self.erasures = 0
         """How many erasures there were when the topic was last looked at."""
         self._file = index.file
@@ -179,12 +184,10 @@ class Keys:
         empty = 0
         while position < end and empty < _EMPTY:
             fetched = cluster.retrying(lambda at=position: fetch(cluster, self.topic, 0, at))  # type: ignore[misc]
-            following = max(
-                (header.last_offset + 1 for _, header in batches(fetched.records)), default=position
-            )
-            empty = 0 if following > position else empty + 1
-            yield [record for record, _ in records(fetched, position)]
-            position = following
+            behind = following(fetched, position)
+            empty = 0 if behind > position else empty + 1
+            yield [record for record, _ in committed_records(fetched, position)]
+            position = behind
 
 
 def _record(subject: str, now_ms: int) -> Record:

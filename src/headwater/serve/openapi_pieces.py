@@ -196,6 +196,17 @@ PIECES: dict[str, Piece] = {
             )
         },
     },
+    "GET /topics/{topic}/{partition}": {
+        "parameters": [
+            _query("offset", "Where to begin: a number, earliest or latest."),
+            _query("limit", "How many records.", _number(0, 1000)),
+            _query("wait", "How many seconds to wait where there is none yet.", _number(0, 30)),
+        ],
+        "responses": {
+            "200": _answer("Records, and where to go on.", _ANY),
+            "416": _answer("The partition does not hold the offset.", _ref("Error")),
+        },
+    },
     "GET /events": {"responses": {"200": _answer("The names of the stores.", _ANY)}},
     "GET /events/{store}": {
         "parameters": [

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.app import App
 from headwater.core.errors import HeadwaterError
+from headwater.events.keys import keys_topic
 from headwater.serve.access import Access
 from headwater.serve.alert_routes import Alerts
 from headwater.serve.alerts import AlertSender
@@ -35,6 +36,7 @@ from headwater.serve.openapi import OpenApi
 from headwater.serve.page import Page
 from headwater.serve.progress import Progress
 from headwater.serve.session import Session
+from headwater.serve.topic_reads import TopicReads
 from headwater.serve.views import Views
 from headwater.serve.watch import Watch
 from headwater.views import ViewStore
@@ -77,6 +79,10 @@ class Site:
         self.watch = Watch(store)
         self.hub = Hub(store, self.watch)
         self._ingest = Ingest(broker, app)
+        stores = events.names if events is not None else ()
+        self._reads = TopicReads(
+            broker.url if broker is not None else None, app, frozenset(map(keys_topic, stores))
+        )
         self.senders = [AlertSender(receiver, store, self.watch) for receiver in receivers]
         self.hooks = Hooks(broker, self._ingest.once, app, hook_secrets or {})
         self.access = access or Access()
@@ -93,6 +99,7 @@ class Site:
             *Session(self.access).routes(),
             *Live(self).routes(),
             *self._ingest.routes(),
+            *self._reads.routes(),
             *self.hooks.routes(),
             *Alerts(self.store, self.watch, self.senders).routes(),
             *(Events(self._events).routes() if self._events is not None else ()),
@@ -127,6 +134,7 @@ class Site:
             if self._events is not None:
                 await asyncio.to_thread(self._events.close)
             await asyncio.to_thread(self._ingest.close)
+            self._reads.close()
             if self.broker is not None:
                 await self.broker.close()
 
