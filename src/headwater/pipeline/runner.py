@@ -32,6 +32,7 @@ from headwater.pipeline.failures import sentence
 from headwater.pipeline.handover import Rebuilds
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
+from headwater.pipeline.stderr import mute_jvm
 from headwater.views import ViewStore
 
 __all__ = ["Pause", "Runner"]
@@ -165,6 +166,8 @@ class Runner:
     def close(self) -> None:
         """Stop the queries, between two batches where they come to an end of one soon."""
         began = time.monotonic()
+        # Hadoop, Arrow and Spark each complain, with stacks, of a batch that is cut short; it runs again.
+        mute_jvm()
         active = [each.spark for each in self._queries if each.spark is not None]
         # Not a pool, which waits for its threads, however long a query takes.
         threads = [

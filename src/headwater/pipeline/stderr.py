@@ -3,6 +3,7 @@
 Java warns at each start of a module that Spark's scripts always ask for; a process that Spark starts for keyed state
 tells of each of its steps; and the process in which a source
 asks for records ends, when its query is stopped, with the traceback of a write to a socket that is gone.
+Once an application is being stopped, all that the JVM says is of batches that were cut short, which run again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["filtered", "jvm_stderr", "muted"]
+__all__ = ["filtered", "jvm_stderr", "mute_jvm", "muted"]
 
 _AT_EACH_START = (
     "WARNING: Using incubator modules",
@@ -75,10 +76,15 @@ def jvm_stderr() -> Iterator[None]:
         os.close(stderr)
 
 
+def mute_jvm() -> None:
+    """Let the JVM say nothing from now on; we still may."""
+    _muted.set()
+
+
 @contextmanager
 def muted() -> Iterator[None]:
     """Say nothing inside, nor let the JVM from then on: Spark's parts complain when the others are gone."""
-    _muted.set()
+    mute_jvm()
     stderr, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     os.close(nothing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from headwater.pipeline.handover import Rebuilds
 from headwater.pipeline.lag import TopicEnds
 from headwater.pipeline.progress import QueryProgress
 from headwater.pipeline.runner import Pause, Runner, Running
+from headwater.pipeline.stderr import jvm_stderr
 from headwater.views import ViewStore
 
 
@@ -239,3 +241,24 @@ def test_a_query_stands_still_while_a_rebuilt_view_takes_its_place(stage: Stage)
     assert stage.rebuilds.told == ["first paused", "first paused", "first over"]
     assert not stage.runner._stands_still(first)
     assert first.state == "running"
+
+
+def test_what_the_jvm_says_of_batches_that_are_cut_short_is_kept_back(
+    stage: Stage, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = set(threading.enumerate())
+    with jvm_stderr():
+        jvm = os.dup(2)
+    (passes_on,) = set(threading.enumerate()) - others
+    stage.runner.start()
+    os.write(jvm, b"12:00:00.000 WARN    spark Disk: nearly full\n")
+    said = ""
+    while "nearly full" not in said:
+        said += capfd.readouterr().err
+    complaint = b"12:00:01.000 WARN    spark Shell: Interrupted while joining on: Thread[#7]\n"
+    for _, query in stage.started:
+        monkeypatch.setattr(query, "stop", lambda: os.write(jvm, complaint))
+    stage.runner.close()
+    os.close(jvm)
+    passes_on.join()
+    assert capfd.readouterr().err == ""
