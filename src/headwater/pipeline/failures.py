@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sysconfig
+from pathlib import Path
 
 __all__ = ["sentence"]
 
@@ -16,6 +19,14 @@ _PREFIXES = (
 )
 _PYTHON = re.compile(r"^(?:pyspark\.errors\.|headwater\.|builtins\.)?(?:\w+\.)*(\w+): (.*)$")
 _OURS = ("headwater.",)
+_SPARKS = ("pyspark.", "py4j.")
+_FRAME = re.compile(r'^ +File "(.*)", line (\d+), in ')
+# Whose lines nobody has to correct: Python's own, what is installed, Spark's (from an archive too) and ours.
+_LIBRARIES = (
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{os.sep}pyspark{os.sep}",
+)
 
 
 def sentence(error: BaseException) -> str:
@@ -34,14 +45,25 @@ def _from_python(text: str) -> str | None:
     _, found, traceback = text.rpartition("Traceback (most recent call last):")
     if not found:
         return None
+    where = ""
     for line in traceback.splitlines()[1:]:
+        if (frame := _FRAME.match(line)) and not any(each in frame[1] for each in _LIBRARIES):
+            where = f"{_as_seen_from_here(frame[1])}:{frame[2]}: "
         if line and not line.startswith((" ", "\t")):
             ending = _PYTHON.match(line.strip())
             if ending is None:
-                return line.strip()
+                return where + line.strip()
             # Our own errors name the thing and the way out; for others the class is half of what they say.
-            return ending[2] if line.startswith(_OURS) else f"{ending[1]}: {ending[2]}"
+            if line.startswith(_OURS):
+                return ending[2]
+            # What Spark raises is of a query, and not of the line that had it run.
+            return f"{'' if line.startswith(_SPARKS) else where}{ending[1]}: {ending[2]}"
     return None
+
+
+def _as_seen_from_here(path: str) -> str:
+    """Return a path as somebody in this directory would write it."""
+    return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _first_line(text: str) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import json
+from pathlib import Path
+
+import pytest
 
 from headwater.pipeline import failures as module
 from headwater.pipeline import runner, stderr
@@ -22,7 +26,16 @@ ZeroDivisionError: division by zero
 
 
 def test_the_end_of_a_workers_traceback() -> None:
-    assert sentence(RuntimeError(WORKER)) == "ZeroDivisionError: division by zero"
+    assert sentence(RuntimeError(WORKER)) == "/app/shop.py:12: ZeroDivisionError: division by zero"
+
+
+def test_the_line_of_the_application_that_led_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    library = f'  File "{json.__file__}", line 346, in loads\n    return decode(s)\nZeroDivisionError'
+    text = WORKER.replace("/app/shop.py", str(tmp_path / "shop.py")).replace("ZeroDivisionError", library)
+    assert sentence(RuntimeError(text)) == "shop.py:12: ZeroDivisionError: division by zero"
+    elsewhere = WORKER.replace("/app/shop.py", "/opt/spark/python/lib/pyspark.zip/pyspark/util.py")
+    assert sentence(RuntimeError(elsewhere)) == "ZeroDivisionError: division by zero"
 
 
 def test_our_own_errors_speak_for_themselves() -> None:
