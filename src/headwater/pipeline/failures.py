@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
+import traceback
 from pathlib import Path
 
-__all__ = ["sentence"]
+__all__ = ["place", "sentence"]
 
 _LONGEST = 600
 _PREFIXES = (
@@ -40,15 +41,22 @@ def sentence(error: BaseException) -> str:
     return reason if len(reason) <= _LONGEST else reason[: _LONGEST - 1] + "…"
 
 
+def place(error: BaseException) -> str:
+    """Return the file and line of the application that led to an error; nothing where there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((found for frame in reversed(frames) if (found := _place(frame.filename, frame.lineno))), "")
+
+
 def _from_python(text: str) -> str | None:
     """Return how the last Python traceback in `text` ends: the innermost error that was not handled."""
-    _, found, traceback = text.rpartition("Traceback (most recent call last):")
+    _, found, stack = text.rpartition("Traceback (most recent call last):")
     if not found:
         return None
     where = ""
-    for line in traceback.splitlines()[1:]:
-        if (frame := _FRAME.match(line)) and not any(each in frame[1] for each in _LIBRARIES):
-            where = f"{_as_seen_from_here(frame[1])}:{frame[2]}: "
+    for line in stack.splitlines()[1:]:
+        if frame := _FRAME.match(line):
+            here = _place(frame[1], frame[2])
+            where = f"{here}: " if here else where
         if line and not line.startswith((" ", "\t")):
             ending = _PYTHON.match(line.strip())
             if ending is None:
@@ -61,9 +69,11 @@ def _from_python(text: str) -> str | None:
     return None
 
 
-def _as_seen_from_here(path: str) -> str:
-    """Return a path as somebody in this directory would write it."""
-    return path.removeprefix(f"{Path.cwd()}{os.sep}")
+def _place(path: str, line: object) -> str:
+    """Return a line as somebody in this directory would name it; nothing for one that is not the application's."""
+    if any(each in path for each in _LIBRARIES):
+        return ""
+    return f"{path.removeprefix(f'{Path.cwd()}{os.sep}')}:{line}"
 
 
 def _first_line(text: str) -> str:

@@ -44,7 +44,10 @@ def test_a_function_that_raises_gets_all_of_the_epoch_again_under_the_same_ids(
         if len(calls) == 2:
             raise ConnectionError("nobody answers")
 
-    with pytest.raises(Exception, match=r"shop\.f: the function fails with ConnectionError: nobody answers"):
+    said = (
+        r"shop\.f: the function fails with ConnectionError: nobody answers \(.*test_function_sink\.py:\d+\);"
+    )
+    with pytest.raises(Exception, match=said):
         run(epochs.read(), fails_once, tmp_path)
     run(epochs.read(), fails_once, tmp_path)
     run(epochs.read(), fails_once, tmp_path)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.app import Delivery
 from headwater.pipeline.boundaries import boundary
+from headwater.pipeline.failures import place
 from headwater.pipeline.sinks.columns import SinkError, key_text, refuse_null
 from headwater.pipeline.sinks.output_mode import upserting_mode
 from headwater.pipeline.sinks.stopping import stoppable
@@ -59,8 +60,9 @@ class Caller:
             try:
                 self._function(deliveries)
             except Exception as error:
+                where = f" ({found})" if (found := place(error)) else ""
                 raise SinkError(
-                    f"{self._query}: the function fails with {type(error).__name__}: {error}; "
+                    f"{self._query}: the function fails with {type(error).__name__}: {error}{where}; "
                     f"epoch {epoch} will come again"
                 ) from error
             boundary("function.after_call")
