@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from click.testing import CliRunner
 
 from headwater.cli import main
 from headwater.cli.settings import sections
 
 
-def test_every_setting_is_listed() -> None:
-    result = CliRunner().invoke(main, ["settings"], env={"COLUMNS": "200"})
+def test_a_pipe_gets_a_line_of_json_for_each_setting() -> None:
+    result = CliRunner().invoke(main, ["settings"])
+    lines = [json.loads(line) for line in result.output.splitlines()]
+    assert [line["setting"] for line in lines] == [s.name for section in sections() for s in section.settings]
+    (partitions,) = [line for line in lines if line["setting"] == "num.partitions"]
+    assert (partitions["of"], partitions["type"], partitions["default"]) == ("broker", "int", "1")
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_every_setting_is_listed(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.cli.settings.wants_json", lambda as_json: False)
+    result = CliRunner().invoke(main, ["settings"], env={"COLUMNS": columns})
     assert result.exit_code == 0
     for section in sections():
         assert section.title in result.output

@@ -62,7 +62,9 @@ def test_a_table_resolves_given_texts_over_defaults() -> None:
 
 
 def test_a_table_refuses_unknown_and_repeated_names() -> None:
-    with pytest.raises(SettingError, match="prot"):
+    with pytest.raises(
+        SettingError, match=r"no setting named prot \(did you mean port\?\): `headwater settings`"
+    ):
         Settings(PORT).resolve({"prot": "1"})
     with pytest.raises(ValueError, match="twice"):
         Settings(PORT, PORT)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+
+from headwater.cli.output import json_option, wants_json
 
 if TYPE_CHECKING:
     from headwater.core.settings import Setting, Settings
@@ -76,21 +80,29 @@ def _escape(text: str) -> str:
 
 @click.command("settings")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the page docs/settings.md.")
-def settings_command(as_markdown: bool) -> None:
+@json_option
+def settings_command(as_markdown: bool, as_json: bool) -> None:
     """List every setting of the broker, of topics and of groups."""
     if as_markdown:
         click.echo(markdown(), nl=False)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False, highlight=False)
+    if wants_json(as_json):
+        for section in sections():
+            for s in section.settings:
+                line = {
+                    "setting": s.name,
+                    "of": section.title.partition(" ")[0].lower(),
+                    "type": s.kind.name.lower(),
+                    "default": s.text(s.default),
+                    "meaning": s.help,
+                }
+                click.echo(json.dumps(line, ensure_ascii=False))
+        return
+    # Not a table: beside names this long, eighty columns leave a word a line to what they mean.
+    width = shutil.get_terminal_size().columns
     for section in sections():
-        table = Table(title=section.title, title_justify="left", title_style="bold", caption_justify="left")
-        table.caption = section.how
-        for heading in ("setting", "type", "default", "meaning"):
-            table.add_column(heading, overflow="fold")
+        click.echo(f"{click.style(section.title, bold=True)}\n{click.wrap_text(section.how, width)}\n")
         for s in section.settings:
-            table.add_row(s.name, s.kind.name.lower(), _default(s), s.help)
-        console.print(table)
-        console.print()
+            click.echo(f"  {click.style(s.name, fg='cyan')}  {s.kind.name.lower()}, {_default(s)}")
+            click.echo(click.wrap_text(s.help, width, initial_indent="      ", subsequent_indent="      "))
+        click.echo()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -135,7 +136,11 @@ class Settings:
         try:
             return self._by_name[name]
         except KeyError:
-            raise SettingError(f"there is no setting named {name}") from None
+            close = get_close_matches(name, self._by_name, 1)
+            meant = f" (did you mean {close[0]}?)" if close else ""
+            raise SettingError(
+                f"there is no setting named {name}{meant}: `headwater settings` lists them"
+            ) from None
 
     def resolve(self, given: Mapping[str, str]) -> dict[str, Value]:
         """Return every setting's value: the given text parsed, or the default."""
