@@ -91,3 +91,16 @@ def test_a_store_that_is_away_is_one_line_without_its_password() -> None:
     assert result.exit_code == 1
     assert "cannot open the view store postgresql://ann:***@127.0.0.1:1/views" in result.stderr
     assert "hidden" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [("views", "list"), ("views", "show", "sales"), ("alerts", "list")])
+def test_looking_in_the_wrong_directory_makes_nothing_and_says_so(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(main, [*words, f"--data={tmp_path}"])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: there is no view store {tmp_path}/views.db: nothing has run there; start the application,"
+        " or say with --data or --views where it runs\n",
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.output import json_option, note, print_rows
-from headwater.cli.shared_options import data_option, views_option, views_url
+from headwater.cli.shared_options import data_option, existing_views, views_option
 
 
 @click.group("alerts")
@@ -22,9 +22,9 @@ def alerts_command() -> None:
 @json_option
 def list_command(data: Path, views: str | None, as_json: bool) -> None:
     """List alerts: how many messages wait, and how many were given up."""
-    from headwater.views import ALERT, open_store
+    from headwater.views import ALERT
 
-    with open_store(views_url(views, data)) as store:
+    with existing_views(views, data) as store:
         rows = []
         for view in store.definitions():
             if view.name.startswith(ALERT):
@@ -41,9 +41,9 @@ def list_command(data: Path, views: str | None, as_json: bool) -> None:
 @json_option
 def dead_command(alert: str, limit: int, data: Path, views: str | None, as_json: bool) -> None:
     """List the messages of an alert that were given up, newest first, and why."""
-    from headwater.views import ALERT, UnknownView, open_store
+    from headwater.views import ALERT, UnknownView
 
-    with open_store(views_url(views, data)) as store:
+    with existing_views(views, data) as store:
         try:
             found = store.outbox.dead(ALERT + alert, limit)
         except UnknownView:
@@ -65,9 +65,9 @@ def redrive_command(alert: str, data: Path, views: str | None) -> None:
     A server that runs sends them within half a minute, and at once where it is asked to over HTTP:
     POST /alerts/ALERT/redrive.
     """
-    from headwater.views import ALERT, UnknownView, open_store
+    from headwater.views import ALERT, UnknownView
 
-    with open_store(views_url(views, data)) as store:
+    with existing_views(views, data) as store:
         try:
             count = store.outbox.redrive(ALERT + alert)
         except UnknownView:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.shared_options import app_argument, data_option, views_option, views_url
+from headwater.cli.shared_options import app_argument, data_option, existing_views, views_option
 
 
 @click.command("doctor")
@@ -22,16 +22,15 @@ def doctor_command(app: Path, data: Path, views: str | None) -> None:
     """
     from headwater.app import load
     from headwater.pipeline.doctor import diagnose
-    from headwater.views import open_store
 
     application = load(app)
-    url = views_url(views, data)
-    with open_store(url) as store:
-        statuses = store.statuses()
-    now = time.time_ns() // 1_000_000
     functions = [*application.ordered(), *application.spark_warehouses()]
     if not functions:
         click.echo(f"{application.name} has no queries: it declares no stream, view, alert or sink.")
+        return
+    with existing_views(views, data) as store:
+        statuses = store.statuses()
+    now = time.time_ns() // 1_000_000
     for function in functions:
         name = f"{application.name}.{function.name}"
         status = statuses.get(name)

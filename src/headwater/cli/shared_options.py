@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 
 from headwater.cli.options import Address, OptionalAddress
+
+if TYPE_CHECKING:
+    from headwater.views import ViewStore
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -146,3 +150,17 @@ def master_option(command: C) -> C:
 def views_url(views: str | None, data: Path) -> str:
     """Return the address of the views, by default in the data directory."""
     return views or f"sqlite:///{data / 'views.db'}"
+
+
+def existing_views(views: str | None, data: Path) -> ViewStore:
+    """Open the store of the views for a command that looks at it: in the wrong directory it is to make none."""
+    from headwater.views import open_store
+
+    url = views_url(views, data)
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite" and not Path(unquote(parts.path[1:])).exists():
+        raise click.ClickException(
+            f"there is no view store {unquote(parts.path[1:])}: nothing has run there; start the application,"
+            " or say with --data or --views where it runs"
+        )
+    return open_store(url)

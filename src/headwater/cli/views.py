@@ -15,6 +15,7 @@ from headwater.cli.shared_options import (
     app_argument,
     broker_url_option,
     data_option,
+    existing_views,
     log_level_option,
     master_option,
     views_option,
@@ -37,9 +38,9 @@ def views_command() -> None:
 def list_command(data: Path, views: str | None, as_json: bool) -> None:
     """List the views of a store."""
     from headwater.app.durations import text
-    from headwater.views import ALERT, OWN, open_store
+    from headwater.views import ALERT, OWN
 
-    with open_store(views_url(views, data)) as store:
+    with existing_views(views, data) as store:
         store.expire()
         found = [
             {
@@ -85,7 +86,7 @@ def show_command(
     as_json: bool,
 ) -> None:
     """Show the rows of VIEW, or the one of KEY."""
-    from headwater.views import Query, iso, open_store
+    from headwater.views import Query, iso
 
     if history and key is None:
         raise click.UsageError("--history is of one row: give its KEY")
@@ -96,7 +97,7 @@ def show_command(
         at=_milliseconds(at) if at else None,
         limit=limit,
     )
-    with open_store(views_url(views, data)) as store:
+    with existing_views(views, data) as store:
         store.expire()
         if history:
             versions = store.history(view, key or "", limit)
