@@ -176,6 +176,17 @@ def test_not_a_data_directory(tmp_path: Path) -> None:
         pass
 
 
+def test_the_directory_of_an_application_has_a_brokers_inside(tmp_path: Path) -> None:
+    make(tmp_path / "broker")
+    with (
+        pytest.raises(
+            UnknownFormat, match=f"no file named format; there is a broker's in {tmp_path}/broker$"
+        ),
+        hold(tmp_path),
+    ):
+        pass
+
+
 def test_an_exchange_that_a_crash_stopped(tmp_path: Path) -> None:
     directory = make(tmp_path)
     min(directory.glob("*.log")).unlink()

@@ -104,7 +104,11 @@ class SegmentFile:
 def hold(data: Path) -> Iterator[bool]:
     """Keep a broker from starting on the directory meanwhile; false where one is running."""
     if not (data / "format").is_file():
-        raise UnknownFormat(f"{data} is not a data directory of Headwater's: there is no file named format")
+        inside = data / "broker"  # where `headwater up` has its broker keep the log
+        hint = f"; there is a broker's in {inside}" if (inside / "format").is_file() else ""
+        raise UnknownFormat(
+            f"{data} is not a data directory of Headwater's: there is no file named format{hint}"
+        )
     try:
         fd = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
