@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from headwater.core.clock import SystemClock
-from headwater.core.errors import HeadwaterError
+from headwater.core.errors import CannotListen
 from headwater.net.access import AccessOptions
 from headwater.net.kafka.listener import KafkaListener
 from headwater.net.metrics import MetricsServer
@@ -86,9 +86,7 @@ async def _serve(options: BrokerOptions) -> int:
         try:
             port = await listener.start(host, port)
         except OSError as error:
-            raise HeadwaterError(
-                f"cannot listen on {host}:{port} for Kafka clients: {error.strerror}"
-            ) from error
+            raise CannotListen(host, port, "Kafka clients", error, "another address with --kafka") from error
         node.host, node.port = options.advertise or (host, port)
         queue_listener = await _start_amqp(options, node) if queues else None
         _reload_on_hangup([listener.port.tls, queue_listener[0].port.tls if queue_listener else None], loop)
@@ -145,9 +143,8 @@ async def _start_amqp(options: BrokerOptions, node: Node) -> tuple[AmqpListener,
     try:
         port = await listener.start(host, port)
     except OSError as error:
-        raise HeadwaterError(
-            f"cannot listen on {host}:{port} for AMQP clients: {error.strerror}; "
-            "give another address with --amqp, or --amqp none"
+        raise CannotListen(
+            host, port, "AMQP clients", error, "another address with --amqp, or --amqp none"
         ) from error
     return listener, f"{host}:{port}"
 
@@ -178,6 +175,6 @@ async def _start_metrics(options: BrokerOptions, node: Node, listener: KafkaList
     try:
         port = await server.start(host, port)
     except OSError as error:
-        raise HeadwaterError(f"cannot listen on {host}:{port} for metrics: {error.strerror}") from error
+        raise CannotListen(host, port, "metrics", error, "another address with --metrics") from error
     logger.info("metrics on http://%s:%d/metrics", host, port)
     return server

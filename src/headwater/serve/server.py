@@ -18,7 +18,7 @@ import uvicorn
 import uvloop
 
 from headwater.app import App, load
-from headwater.core.errors import HeadwaterError
+from headwater.core.errors import CannotListen
 from headwater.core.urls import KafkaUrl
 from headwater.serve.access import Access
 from headwater.serve.broker import Broker
@@ -161,4 +161,4 @@ def _listen(host: str, port: int) -> socket.socket:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return socket.create_server(address[:2], family=family, backlog=4096)
     except OSError as error:
-        raise HeadwaterError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
+        raise CannotListen(host, port, "HTTP", error, "another address with --http") from error
