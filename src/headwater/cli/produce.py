@@ -183,4 +183,5 @@ def produce_command(
             raise
         seconds = time.monotonic() - began
     rate = sender.sent / seconds if seconds else 0
-    note(f"Produced {sender.sent:,} records to {topic} in {seconds:.2f} s ({rate:,.0f} records/s).")
+    records = "record" if sender.sent == 1 else "records"
+    note(f"Produced {sender.sent:,} {records} to {topic} in {seconds:.2f} s ({rate:,.0f} records/s).")
