@@ -108,6 +108,17 @@ def test_posted_records_are_in_the_topic(process: ServeProcess, broker: BrokerPr
     ]
 
 
+def test_a_misspelt_field_is_told(process: ServeProcess) -> None:
+    lines = {"Content-Type": "application/x-ndjson"}
+    posted = process.client.post("/topics/orders", json=[{"order_id": "d", "amuont": 1}, {"order_id": "e"}])
+    assert (posted.status_code, posted.json()["unread"]) == (200, ["amuont"])
+    posted = process.client.post(
+        "/topics/orders", content=b'{"order_id": "f", "x\\ud83d": 1}\n', headers=lines
+    )
+    assert (posted.status_code, posted.json()["unread"]) == (200, ["x?"])
+    assert "unread" not in process.client.post("/topics/orders", json={"order_id": "g"}).json()
+
+
 def test_what_does_not_fit_is_refused(process: ServeProcess) -> None:
     def post(path: str, content: bytes, kind: str = "application/json") -> tuple[int, str]:
         answer = process.client.post(path, content=content, headers={"Content-Type": kind})

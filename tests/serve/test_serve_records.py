@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.app import schema
-from headwater.serve.checks import problem
+from headwater.serve.checks import MAX_UNREAD, problem, unread
 from headwater.serve.errors import HttpError
 from headwater.serve.records import split
 from headwater.views import ViewStore
@@ -124,6 +124,12 @@ def test_a_row_that_fits() -> None:
     }  # fmt: skip
     assert problem(fitting, FIELDS) is None
     assert problem({"id": "x", "n": None}, FIELDS) is None
+
+
+def test_names_that_the_schema_does_not_have_are_told_up_to_a_limit() -> None:
+    assert unread([{"id": "x", "m": 1}, {"contry": 1, "place": {"zap": 1}}], FIELDS) == ["contry", "m"]
+    assert unread([{"id": "x"}], FIELDS) == []
+    assert len(unread([dict.fromkeys(map(str, range(1000)))], FIELDS)) == MAX_UNREAD
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from headwater.app import schema as schemas
 from headwater.core.json_types import Misfit
 from headwater.derived.columns import converter_of
 
-__all__ = ["problem"]
+__all__ = ["MAX_UNREAD", "problem", "unread"]
 
+MAX_UNREAD = 20
+"""How many names that a schema does not have are told."""
 _DECIMALS = (int, float, str)
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _WRITTEN: dict[str, tuple[type, ...]] = {
@@ -39,6 +41,16 @@ def problem(row: Mapping[str, Any], fields: Iterable[schemas.Field], within: str
         if found:
             return found
     return None
+
+
+def unread(rows: Iterable[Mapping[str, Any]], fields: Iterable[schemas.Field]) -> list[str]:
+    """Return the names in rows that the schema does not have: one of them may be a column's, misspelt.
+
+    >>> unread([{"id": 1, "contry": "DE"}], schemas.parse("id int, country string"))
+    ['contry']
+    """
+    names = {name for row in rows for name in row} - {field.name for field in fields}
+    return [name.encode(errors="replace").decode() for name in sorted(names)[:MAX_UNREAD]]
 
 
 def _problem(value: Any, kind: schemas.DataType, name: str, *, nullable: bool = True) -> str | None:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from headwater.app import App, Topic
 from headwater.serve.broker import Broker, BrokerAway, RecordTooLarge, UnknownTopic
-from headwater.serve.checks import problem
+from headwater.serve.checks import MAX_UNREAD, problem, unread
 from headwater.serve.errors import HttpError
 from headwater.serve.once import KeyReused, OnceWriter
 from headwater.serve.progress import write_places
@@ -81,6 +81,7 @@ class Ingest:
             "topic": name,
             "records": [{"partition": partition, "offset": offset} for partition, offset in places],
             "token": write_places(name, places),
+            **_with(_unread(records, topic)),
         }
         return JSONResponse(answer, headers={"Idempotent-Replayed": "true"} if repeated else None)
 
@@ -88,6 +89,7 @@ class Ingest:
         """Append lines as they come: those that are acknowledged make room for the next."""
         key = request.query_params.get("key")
         count = 0
+        names: list[str] = []
         last: list[tuple[int, int]] = []
         async for lines in _lines(request):
             try:
@@ -102,9 +104,11 @@ class Ingest:
             async with _told(name, topic, count):
                 places = await broker.send(name, payload)
             count += len(records)
+            names = sorted({*names, *_unread(records, topic)})[:MAX_UNREAD]
             # Of each partition the last: there may be any number of records.
             last = list(dict(sorted([*last, *places])).items())
-        return JSONResponse({"topic": name, "count": count, "token": write_places(name, last)})
+        token = write_places(name, last)
+        return JSONResponse({"topic": name, "count": count, "token": token, **_with(names)})
 
     def _topic(self, name: str) -> Topic | None:
         if self._app is None:
@@ -148,6 +152,15 @@ def _payload(
         if found:
             raise HttpError(400, f"record {number}: {found}" if len(records) > 1 or before else found)
     return [(_key(record, topic, key), record.text.encode()) for record in records]
+
+
+def _unread(records: Sequence[Record], topic: Topic | None) -> list[str]:
+    return unread((record.columns for record in records), topic.fields) if topic is not None else []
+
+
+def _with(names: list[str]) -> dict[str, list[str]]:
+    """Return what an answer says of fields that no pipeline will see: nothing where all are declared."""
+    return {"unread": names} if names else {}
 
 
 def _key(record: Record, topic: Topic | None, given: str | None) -> bytes | None:

@@ -54,6 +54,11 @@ SCHEMAS: Piece = {
             "topic": {"type": "string"},
             "token": {"type": "string", "description": "What a read can wait for."},
             "count": {"type": "integer"},
+            "unread": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Fields that the topic's schema does not have, where there are some.",
+            },
             "records": {
                 "type": "array",
                 "items": {
