@@ -93,6 +93,29 @@ def test_rows_of_alerts_are_no_rows_of_views(server: Served, store: ViewStore, p
     )
 
 
+def test_charts_are_as_wide_as_their_panels_and_no_label_is_cut_off(
+    server: Served, store: ViewStore, page: Page
+) -> None:
+    store.define(ViewDefinition("minutes", ("window",)))
+    times = [f"2026-01-01T12:00:{second:02}.000Z" for second in range(0, 60, 10)]
+    rows = [json.dumps({"window": {"start": at, "end": at}, "n": 1}) for at in times]
+    store.commit("minutes", 0, "minutes", [Change(at, row) for at, row in zip(times, rows, strict=True)])
+    store.define(ViewDefinition("prices", ("product", "price")))
+    store.commit("prices", 0, "prices", [Change("mug,9.0", '{"product": "mug", "price": 9.0, "sold": 3}')])
+    page.goto(server.url)
+    until(page, "document.querySelectorAll('.chart svg').length === 3")
+    widths = """[...document.querySelectorAll('.view')].map((view) =>
+        view.clientWidth - 16 - view.querySelector('.chart svg').viewBox.baseVal.width)"""
+    assert page.evaluate(widths) == [0, 0, 0]
+    outside = """[...document.querySelectorAll('.chart text.axis')].filter((text) =>
+        text.getBBox().x + text.getBBox().width > text.ownerSVGElement.viewBox.baseVal.width + 1).length"""
+    assert page.evaluate("document.querySelectorAll('.chart text.axis').length") > 4
+    assert page.evaluate(outside) == 0
+    until(
+        page, "document.querySelector('.chart').parentElement && document.body.innerText.includes('mug · 9')"
+    )
+
+
 def test_the_page_tells_why_nothing_is_heard_and_goes_on(
     server: Served, store: ViewStore, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

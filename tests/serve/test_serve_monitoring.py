@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headwater.serve.broker import TopicRate
+from headwater.serve.live import in_order
 from headwater.views import ViewError, ViewStore
 
 from .serve_helpers import Served, served
@@ -116,3 +118,9 @@ def test_every_metric_is_described() -> None:
         re.findall(r"^\| `(headwater_[a-z_]+)`", (root / "docs" / "views.md").read_text(), re.MULTILINE)
     )
     assert names == described
+
+
+def test_the_page_shows_topics_by_name_and_headwaters_own_last() -> None:
+    topics = [TopicRate(name) for name in ("headwater.capture", "searches", "orders", "shop.dead")]
+    names = [topic.name for topic in in_order(topics)]
+    assert names == ["orders", "searches", "shop.dead", "headwater.capture"]

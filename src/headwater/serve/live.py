@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -28,9 +28,10 @@ from headwater.serve.streams import EventStream
 from headwater.views import OWN, Query, StoredChange, StoredRow
 
 if TYPE_CHECKING:
+    from headwater.serve.broker import TopicRate
     from headwater.serve.site import Site
 
-__all__ = ["Live"]
+__all__ = ["Live", "in_order"]
 
 _ROWS = 500
 _TICK_SECONDS = 0.25
@@ -76,7 +77,7 @@ class Live:
 
     def _state(self) -> dict[str, object]:
         site = self._site
-        topics = list(site.broker.topics.values()) if site.broker is not None else []
+        topics = in_order(site.broker.topics.values()) if site.broker is not None else []
         return {
             "app": site.app.name if site.app is not None else None,
             "health": self._monitoring.state(),
@@ -100,6 +101,11 @@ class Live:
             ],
             "alerts": counts(site.store),
         }
+
+
+def in_order(topics: Iterable[TopicRate]) -> list[TopicRate]:
+    """Return topics by name; what Headwater keeps for itself comes last."""
+    return sorted(topics, key=lambda topic: (topic.name.startswith("headwater."), topic.name))
 
 
 async def _encoded(events: AsyncIterator[str]) -> AsyncIterator[bytes]:

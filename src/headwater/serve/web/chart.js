@@ -53,7 +53,10 @@ export function lines(series, width) {
     );
   }
   for (const at of timeSteps(from, to, width / 110)) {
-    drawing.append(svg("text", { class: "axis", x: x(at), y: height - 5, "text-anchor": "middle" }, time(at, to - from)));
+    // The last one would stand half outside.
+    const anchor = x(at) > width - right - 24 ? "end" : "middle";
+    const place = anchor === "end" ? width : x(at);
+    drawing.append(svg("text", { class: "axis", x: place, y: height - 5, "text-anchor": anchor }, time(at, to - from)));
   }
   const legend = element("div", { className: "legend" });
   [...series].forEach(([name, points], i) => {

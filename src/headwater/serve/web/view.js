@@ -82,7 +82,8 @@ export class View {
     const choices = this.name.startsWith("!") ? [] : [...groups, ...measures];
     if (!choices.includes(this.measure)) this.measure = choices[0] ?? null;
     this.offer(choices);
-    const width = Math.max(this.chart.clientWidth - 16, 280);
+    // Of the panel: a chart that is empty is not laid out, and has no width yet.
+    const width = Math.max(this.panel.clientWidth - 16, 280);
     let drawn = [];
     if (this.measure && clock) drawn = lines(this.series(rows, clock, columns), width);
     else if (this.measure && this.bars(rows).length) drawn = bars(this.bars(rows), width);
@@ -115,12 +116,17 @@ export class View {
   bars(rows) {
     const group = this.measure.startsWith("rows by ") ? this.measure.slice(8) : null;
     if (group === null) {
-      const values = rows.filter(({ row }) => typeof row[this.measure] === "number").map(({ key, row }) => [key, row[this.measure]]);
+      const values = rows.filter(({ row }) => typeof row[this.measure] === "number").map(({ key, row }) => [this.label(row, key), row[this.measure]]);
       return values.sort((a, b) => b[1] - a[1]).slice(0, BARS);
     }
     const counts = new Map();
     for (const { row } of rows) counts.set(cell(row[group]), (counts.get(cell(row[group])) ?? 0) + 1);
     return [...counts].sort((a, b) => b[1] - a[1]).slice(0, BARS);
+  }
+
+  // What the key of a row reads like, column by column as in the table.
+  label(row, key) {
+    return this.key.every((name) => name in row) ? this.key.map((name) => cell(row[name])).join(" · ") : key;
   }
 
   drawTable(rows, columns) {
