@@ -28,6 +28,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    targets = [target for target in LINK.findall(_prose(page)) if "#" in target and "://" not in target]
+    places = [
+        (page.parent / file if file else page, part) for file, _, part in (t.partition("#") for t in targets)
+    ]
+    assert [part for file, part in places if file.suffix == ".md" and part not in _headings(file)] == []
+
+
+def _headings(page: Path) -> set[str]:
+    """Return what the headings of a page are linked to by: their words, in lower case, with dashes between."""
+    titles = re.findall(r"^#+ (.*)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
     listed = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
@@ -74,6 +89,14 @@ def test_every_metric_is_described() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     described = set(re.findall(r"^\| `((?:headwater|process)_[a-z_]+)", page, re.MULTILINE))
     assert names == described
+
+
+def test_applications_tell_how_many_partitions_new_topics_get() -> None:
+    from headwater.capture.captures import PARTITIONS
+
+    page = (ROOT / "docs" / "applications.md").read_text()
+    assert re.findall(r"^\| `partitions` \| (.*?) \|", page, re.MULTILINE) == [str(PARTITIONS)] * 3
+    assert f"{PARTITIONS} where nothing is said" in (ROOT / "docs" / "running.md").read_text()
 
 
 def test_settings_page_is_what_the_code_says() -> None:

@@ -21,10 +21,19 @@ from headwater.capture.topics import POSITIONS_TOPIC, Naming
 from headwater.client import Cluster, UnknownTopic
 from headwater.core.urls import KafkaUrl
 
-__all__ = ["Capture", "capture_of", "captures_of_app", "describe", "resolve_tables", "start_over", "statuses"]
+__all__ = [
+    "PARTITIONS",
+    "Capture",
+    "capture_of",
+    "captures_of_app",
+    "describe",
+    "resolve_tables",
+    "start_over",
+    "statuses",
+]
 
-_PARTITIONS = 4
-"""Of an application's topic that does not say how many it is to have, as its pipelines make it."""
+PARTITIONS = 4
+"""Of an application's topic that does not say how many it is to have, whether capture or its pipelines make it."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,7 @@ def captures_of_app(app: App) -> list[Capture]:
                 called,
                 topics={given: table.name for given, table in own.items()},
                 flat=frozenset(given for given, table in own.items() if table.envelope == "flat"),
-                partitions_of={table.name: table.partitions or _PARTITIONS for table in own.values()},
+                partitions_of={table.name: table.partitions or PARTITIONS for table in own.values()},
             )
         )
     return found

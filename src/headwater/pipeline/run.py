@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.app import Alert, App, Sink, Stream, Table, Topic, View, Warehouse, load
-from headwater.capture.captures import resolve_tables
+from headwater.capture.captures import PARTITIONS, resolve_tables
 from headwater.client import Cluster
 from headwater.client.errors import Unreachable
 from headwater.client.topic_settings import DEAD_LETTERS
@@ -35,9 +35,6 @@ from headwater.pipeline.session import GONE, SessionOptions, cores, is_gone, ses
 from headwater.views import ALERT, open_store
 
 __all__ = ["RunOptions", "let_workers_import_from", "run_app"]
-
-PARTITIONS = 4
-"""Of a topic that is not there yet and does not say how many it is to have."""
 
 _log = logging.getLogger(__name__)
 
