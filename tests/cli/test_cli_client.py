@@ -31,6 +31,19 @@ from headwater.testing.process import free_port
             "kafka://a:1?security.protocol=SSL&ssl.ca.location=/a%20b.pem",
             {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.ca.location": "/a b.pem"},
         ),
+        (
+            "kafka://ann:se%40cret@a:1,b:2?ca=/a%20b.pem&mechanism=PLAIN&client.id=me",
+            {
+                "bootstrap.servers": "a:1,b:2",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "ann",
+                "sasl.password": "se@cret",
+                "ssl.ca.location": "/a b.pem",
+                "client.id": "me",
+            },
+        ),
+        ("kafka://a:1?tls=true", {"bootstrap.servers": "a:1", "security.protocol": "SSL"}),
     ],
 )
 def test_url(url: str, properties: dict[str, str]) -> None:
@@ -43,6 +56,20 @@ def test_url(url: str, properties: dict[str, str]) -> None:
 def test_not_a_url(url: str) -> None:
     with pytest.raises(click.BadParameter):
         BrokerUrl().convert(url, None, None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "kafk://ann:secret@a:1",
+        "kafka://ann:secret@a",
+        "kafka://ann:secret@a:1?b",
+        "kafka://ann:secret@a:1?tls=no",
+    ],
+)
+def test_a_password_in_a_url_that_does_not_fit_is_not_shown(url: str) -> None:
+    result = CliRunner().invoke(main, ["topics", "list", "--broker", url])
+    assert (result.exit_code, "secret" in result.output) == (2, False)
 
 
 def test_properties_come_from_the_file_and_the_url(tmp_path: Path) -> None:

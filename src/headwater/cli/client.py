@@ -23,10 +23,16 @@ T = TypeVar("T")
 SECONDS = 15.0
 """How long a request to the broker may take."""
 _REACH_SECONDS = 5.0
+_OUR_PARAMETERS = ("tls", "ca", "cert", "key", "mechanism")
+"""Of the addresses that pipelines and servers take; librdkafka's properties have dots in their names."""
 
 
 class BrokerUrl(click.ParamType[dict[str, str]]):
-    """A `kafka://HOST:PORT[,HOST:PORT]`, with client properties as its parameters."""
+    """A `kafka://[USER:PASSWORD@]HOST:PORT[,HOST:PORT]`, with client properties as its parameters.
+
+    What the addresses of `headwater run` and `serve` say of TLS and passwords is understood here as well: they all
+    may stand in one `HEADWATER_BROKER`.
+    """
 
     name = "URL"
 
@@ -38,19 +44,43 @@ class BrokerUrl(click.ParamType[dict[str, str]]):
 
         from headwater.cli.options import Address
 
+        text = _without_password(str(value))
         scheme, _, rest = str(value).partition("://")
-        servers, _, query = rest.partition("?")
-        if scheme != "kafka" or not servers.strip("/"):
-            self.fail(f"{value!r} is not kafka://HOST:PORT, like kafka://127.0.0.1:9092.", param, ctx)
-        for server in servers.rstrip("/").split(","):
+        place, _, query = rest.partition("?")
+        login, at, servers = place.rstrip("/").rpartition("@")
+        if scheme != "kafka" or not servers:
+            self.fail(f"{text!r} is not kafka://HOST:PORT, like kafka://127.0.0.1:9092.", param, ctx)
+        for server in servers.split(","):
             Address().convert(server, param, ctx)
         try:
             properties = dict(parse_qsl(query, strict_parsing=True, keep_blank_values=True)) if query else {}
         except ValueError:
             self.fail(
-                f"{value!r} has a parameter that is not NAME=VALUE, like ?security.protocol=SSL.", param, ctx
+                f"{text!r} has a parameter that is not NAME=VALUE, like ?security.protocol=SSL.", param, ctx
             )
-        return {"bootstrap.servers": servers.rstrip("/"), **properties}
+        ours = {name: properties.pop(name) for name in _OUR_PARAMETERS if name in properties}
+        if not at and not ours:
+            return {"bootstrap.servers": servers, **properties}
+        return {**self._ours(f"{login}{at}{servers}", ours, param, ctx), **properties}
+
+    def _ours(
+        self, place: str, parameters: dict[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, str]:
+        from urllib.parse import urlencode
+
+        # Imported late: the schemas behind it take longer to load than all of the command line.
+        from headwater.core.errors import SettingError
+        from headwater.core.urls import KafkaUrl
+
+        try:
+            return KafkaUrl.parse(f"kafka://{place}?{urlencode(parameters)}").properties()
+        except SettingError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def _without_password(url: str) -> str:
+    before, at, after = url.rpartition("@")
+    return f"…@{after}" if at and before else url
 
 
 def broker_options(command: Callable[P, T]) -> Callable[P, T]:
