@@ -7,6 +7,7 @@ topics and their ends once a second; both tell the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -33,6 +34,9 @@ _POLL_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 _HISTORY = 60
 _MAX_PARTITIONS = 2000
+_NOT_ASKED = "not asked yet"
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerAway(HeadwaterError):
@@ -68,7 +72,7 @@ class Broker:
     def __init__(self, url: KafkaUrl) -> None:
         self.url = url
         self.topics: dict[str, TopicRate] = {}
-        self.error: str | None = "not asked yet"
+        self.error: str | None = _NOT_ASKED
         self.acknowledged = 0
         properties: dict[str, Any] = url.properties() | {"client.id": "headwater-serve", "log_level": "0"}
         self._producer = Producer(
@@ -82,7 +86,8 @@ class Broker:
                 "message.max.bytes": "100000000",
             }
         )
-        self._admin = AdminClient(properties)
+        self._reason = ""
+        self._admin = AdminClient(properties | {"error_cb": self._note})
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"broker-{work.__name__.strip('_')}", daemon=True)
@@ -156,13 +161,29 @@ class Broker:
             began = time.monotonic()
             try:
                 self._count(began)
-                self.error = None
+                self._tell(None)
+                self._reason = ""
             except KafkaException as error:
-                self.error = self._away(error)
+                self._admin.poll(0)  # which calls `_note`
+                self._tell(self._away(error))
             self._stopping.wait(max(_POLL_SECONDS - (time.monotonic() - began), 0.1))
 
     def _away(self, error: KafkaException) -> str:
-        return f"the broker at {self.url.bootstrap} does not answer: {error.args[0].str()}"
+        return f"the broker at {self.url.bootstrap} does not answer: {self._reason or error.args[0].str()}"
+
+    def _note(self, error: KafkaError) -> None:
+        """Keep why a connection failed: what was asked for over it tells only that it took too long."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            # What librdkafka adds about itself in parentheses helps nobody.
+            self._reason = error.str().partition(" (after ")[0]
+
+    def _tell(self, error: str | None) -> None:
+        """Log what changed: whoever reads the log does not see the page."""
+        if error is not None and self.error in (None, _NOT_ASKED):
+            logger.warning("%s", error)
+        elif error is None and self.error not in (None, _NOT_ASKED):
+            logger.info("the broker at %s answers again", self.url.bootstrap)
+        self.error = error
 
     def _count(self, now: float) -> None:
         """Ask for every topic's end offsets, and note how far they moved."""
