@@ -30,6 +30,8 @@ def test_lines(shell: Shell, topic: str, tmp_path: Path) -> None:
     assert re.fullmatch(
         rf"Produced 4 records to {topic} in \d+\.\d\d s \([\d,]+ records/s\)\.\n", done.stderr
     )
+    source.write_bytes(b"cid:4\n")
+    assert shell.run(*words).stderr.startswith(f"Produced 1 record to {topic} in ")
     rows = {json.dumps(row["key"]): row for row in shell.lines("consume", topic)}
     assert rows['"ann"']["value"] == "1"
     assert rows['"ann"']["headers"] == {"trace": "17"}
