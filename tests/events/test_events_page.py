@@ -104,7 +104,7 @@ def test_the_page_from_top_to_bottom(tmp_path: Path, broker: BrokerProcess) -> N
     [
         (["show", "accounts/ghost"], "the stream accounts/ghost has no events"),
         (["show", "accounts"], "'accounts' is not STORE/STREAM, like accounts/ann."),
-        (["list", "accuonts"], "topic accuonts: there is no such topic"),
+        (["list", "accuonts"], "there is no event store named accuonts at 127.0.0.1:"),
         (["erase", "accounts", "ghost", "--yes"], "no event of accounts has personal data about ghost"),
         (["state", "accounts/ann", "--by", "nothing.py:X"], "'nothing.py:X' is not FILE:NAME"),
     ],

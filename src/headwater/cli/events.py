@@ -199,7 +199,7 @@ def _opened(
     progress: Progress | None = None,
 ) -> Iterator[EventStore]:
     """Give a store that is there already: a name that was mistyped is not to make one."""
-    from headwater.client import Cluster
+    from headwater.client import Cluster, UnknownTopic
     from headwater.core.urls import KafkaUrl
     from headwater.events import EventStore
 
@@ -207,6 +207,10 @@ def _opened(
     cluster = Cluster(url, "headwater-cli", deadline_seconds=5)
     try:
         cluster.topic(store)
+    except UnknownTopic:
+        raise click.ClickException(
+            f"there is no event store named {store} at {url.bootstrap}: the first to append to it makes it"
+        ) from None
     finally:
         cluster.close()
     with EventStore(url, store, directory=data, upcasters=upcasters, progress=progress) as opened:
