@@ -142,6 +142,30 @@ def test_an_import_that_is_missing(write: Write) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "beside", "advice"),
+    [
+        ("pyspark.py", None, "rename pyspark.py, which is found where pyspark itself is meant"),
+        ("queue.py", None, "rename queue.py, which is found where queue itself is meant"),
+        ("shop.py", "random.py", "rename random.py, which is found where random itself is meant"),
+        ("shop.py", "shop_rates.py", "correct it, until `python shop.py` runs without an error"),
+    ],
+)
+def test_a_file_that_hides_a_module_is_to_be_renamed(
+    name: str, beside: str | None, advice: str, tmp_path: Path
+) -> None:
+    imports = (
+        "import random\nfrom pyspark.sql import functions\nfrom queue import Queue\nimport nothing_like_it\n"
+    )
+    (tmp_path / name).write_text(imports)
+    if beside:
+        (tmp_path / beside).write_text("")
+    command = [sys.executable, "-m", "headwater.cli", "check", name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"; {advice}\n")
+
+
 def test_a_file_that_ends_the_process_does_not_end_ours(write: Write) -> None:
     assert refusal(write(APP + "raise SystemExit(3)\n")).startswith(
         "shop.py:3: the file fails when it is run: SystemExit: 3"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +69,22 @@ def _failure(file: str, error: BaseException) -> AppError:
         return AppError(where, problem, "move it into the function that uses it")
     said = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     problem = f"the file fails when it is run: {said}"
+    if isinstance(error, ImportError) and (hiding := _hiding(directory, error, frames)):
+        return AppError(
+            where, problem, f"rename {hiding}, which is found where {hiding.stem} itself is meant"
+        )
     return AppError(where, problem, f"correct it, until `python {file}` runs without an error")
+
+
+def _hiding(directory: Path, error: ImportError, frames: Iterable[traceback.FrameSummary]) -> Path | None:
+    """Return the file that an import has found in place of a module of Python's or Spark's, where that made it fail."""
+    # The first is of the application's own run.
+    run = [Path(frame.filename).resolve() for frame in frames if frame.name == "<module>"][1:]
+    named = [directory / f"{(error.name or '').partition('.')[0]}.py"]
+    for file in (*run, *named):
+        if file.parent == directory and file.stem in {*sys.stdlib_module_names, "pyspark"} and file.is_file():
+            return Path(file.name)
+    return None
 
 
 def _needs_spark(error: BaseException, file: str) -> bool:
