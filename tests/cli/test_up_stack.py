@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,18 @@ def test_a_warehouse_is_a_query_of_spark_or_a_store_of_its_own(
     app.write_text(declared.format("") + '@app.view(key="id")\ndef people(users):\n    return users\n')
     with pytest.raises(HeadwaterError, match=r"headwater\[spark\]'$"):
         check(replace(options(tmp_path), app=app))
+
+
+def test_files_of_the_directory_that_it_is_started_in_hide_nothing(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('the wrong queue')")
+    role = _broker(options(tmp_path))
+    done = subprocess.run(
+        [*role.command[: role.command.index("broker")], "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    code = "import sys; assert '' not in sys.path; import queue; print(queue.Queue.__name__)"
+    done = subprocess.run([*role.command[:2], "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "Queue\n"), done.stderr

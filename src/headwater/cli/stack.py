@@ -235,7 +235,8 @@ def _run(options: StackOptions) -> Role:
 
 
 def _headwater(command: str) -> list[str]:
-    return [sys.executable, "-m", "headwater.cli", command]
+    # Without the directory that we are in on the path: a file there may be called as a module of Python's is.
+    return [sys.executable, "-P", "-m", "headwater.cli", command]
 
 
 def _log(role: str, line: str) -> None:

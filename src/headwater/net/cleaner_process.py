@@ -56,6 +56,7 @@ class CleanerProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # a file in the directory that we are in may be called as a module of Python's is
             "-m",
             "headwater.log.cleaner",
             stdin=asyncio.subprocess.PIPE,

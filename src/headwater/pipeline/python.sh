@@ -13,4 +13,5 @@ for entry in $PYTHONPATH; do
 done
 # numpy starts a thread for each core when it is imported, and a task has one.
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
-PYTHONPATH=${kept#:} exec "$HEADWATER_PYTHON" "$@"
+# Not the directory that we are in: a file there may be called as a module of Python's is.
+PYTHONPATH=${kept#:} exec "$HEADWATER_PYTHON" -P "$@"

@@ -77,7 +77,7 @@ def test_spark_starts_python_without_the_zip_files_of_pyspark(tmp_path: Path) ->
     done = subprocess.run(
         [command, "-c", said, "a b", "*"], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith(f"{sys.executable} ['a b', '*'] ['', '/an app', '/more*', ")
+    assert done.stdout.startswith(f"{sys.executable} ['a b', '*'] ['/an app', '/more*', ")
     assert not any(entry in done.stdout for entry in entries[:3])
 
 

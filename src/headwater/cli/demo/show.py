@@ -38,7 +38,7 @@ async def run_demo(options: DemoOptions) -> int:
     Catalogue(database).make()
     os.environ["SHOP_DATABASE"] = str(database)
     program = "headwater.cli.demo.generator"
-    command = [sys.executable, "-m", program, format_address(kafka), str(options.rate), str(database)]
+    command = [sys.executable, "-P", "-m", program, format_address(kafka), str(options.rate), str(database)]
     stack = StackOptions(
         app=APP,
         data=options.data,
