@@ -109,6 +109,7 @@ def test_offsets_of_ends_and_times(cluster: Cluster, topic: str) -> None:
     assert cluster.offsets(topic, {0: LATEST, 1: LATEST}) == {0: 5, 1: 0}
     assert cluster.offsets(topic, {0: 3000, 1: 3000}) == {0: 2, 1: 0}
     assert cluster.offsets(topic, {0: 10_000}) == {0: 5}
+    assert cluster.newest(topic, [0, 1]) == {0: 5000, 1: -1}
 
 
 def test_aborted_transactions_are_not_seen_and_open_ones_hold_the_end(

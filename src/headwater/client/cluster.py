@@ -9,7 +9,7 @@ Whether a request that was perhaps already carried out may be sent again is its 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -29,6 +29,8 @@ EARLIEST = -2
 DEADLINE_SECONDS = 30.0
 _METADATA_VERSION = 11
 _LIST_OFFSETS_VERSION = 6
+_MAX_TIMESTAMP = -3
+_MAX_TIMESTAMP_VERSION = 7
 _CREATE_TOPICS_VERSION = 5
 _FIND_COORDINATOR_VERSION = 3
 _OFFSET_COMMIT_VERSION = 8
@@ -281,21 +283,42 @@ class Cluster:
             found |= self.offsets(topic, dict.fromkeys(after, LATEST), read_committed=read_committed)
         return found
 
+    def newest(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the highest timestamp of each partition's records, in ms since 1970; -1 where none has one."""
+
+        def attempt() -> dict[int, int]:
+            by_node: dict[int, list[int]] = {}
+            for partition in partitions:
+                by_node.setdefault(self.leader(topic, partition), []).append(partition)
+            return {
+                place.partition_index: place.timestamp
+                for node, asked in by_node.items()
+                for place in self._places(
+                    topic, dict.fromkeys(asked, _MAX_TIMESTAMP), node, True, _MAX_TIMESTAMP_VERSION
+                )
+            }
+
+        return self.retrying(attempt)
+
     def _list_offsets(
         self, topic: str, at: Mapping[int, int], node: int, read_committed: bool
     ) -> dict[int, int]:
+        places = self._places(topic, at, node, read_committed, _LIST_OFFSETS_VERSION)
+        return {place.partition_index: place.offset for place in places}
+
+    def _places(
+        self, topic: str, at: Mapping[int, int], node: int, read_committed: bool, version: int
+    ) -> list[Any]:
         asked = [{"partition_index": partition, "timestamp": when} for partition, when in at.items()]
         body = {
             "replica_id": -1,
             "isolation_level": int(read_committed),
             "topics": [{"name": topic, "partitions": asked}],
         }
-        answer = self.request(Api.LIST_OFFSETS, _LIST_OFFSETS_VERSION, body, node=node, resend=False)
-        found: dict[int, int] = {}
-        for named in answer.topics:
-            for partition in named.partitions:
-                check(partition.error_code, f"the offsets of {topic}-{partition.partition_index}")
-                found[partition.partition_index] = partition.offset
+        answer = self.request(Api.LIST_OFFSETS, version, body, node=node, resend=False)
+        found = [partition for named in answer.topics for partition in named.partitions]
+        for partition in found:
+            check(partition.error_code, f"the offsets of {topic}-{partition.partition_index}")
         return found
 
     # Groups

@@ -89,9 +89,10 @@ class Topic:
         self.driver.close()
         self.cluster.close()
 
-    def put(self, partition: int, *values: Any) -> None:
+    def put(self, partition: int, *values: Any, written_ms: int = 1000) -> None:
         made = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
-        produce(self.cluster, self.name, [Record(0, 1000, KEYS[partition], value) for value in made])
+        records = [Record(0, written_ms, KEYS[partition], value) for value in made]
+        produce(self.cluster, self.name, records)
 
     def schema(self) -> pa.Schema:
         kinds = {"_key": pa.binary(), "_partition": pa.int32(), "_offset": pa.int64()}
@@ -253,6 +254,46 @@ def test_a_partition_that_never_had_a_record_does_not_stop_time(topics: Callable
     end = topic.step(end)
     assert seconds(end.watermark) == 100
     assert topic.step(end) is end
+
+
+def test_read_up_to_now_a_partition_that_never_had_a_record_does_not_stop_time(
+    topics: Callable[..., Topic],
+) -> None:
+    topic = topics(event_time="at", until_now=True)
+    topic.put(0, {"id": 1, "at": at(100)})
+    end = topic.step(topic.step(topic.driver.initial()))
+    assert seconds(end.watermark) == 100
+    assert topic.step(end) is end
+
+
+def test_read_up_to_now_a_partition_is_idle_by_what_was_written_after_it(
+    topics: Callable[..., Topic],
+) -> None:
+    topic = topics(event_time="at", idle_ms=60_000, until_now=True)
+    topic.clock.jump(10**9)  # long after, by this machine's clock
+    topic.put(0, {"id": 1, "at": at(100)}, written_ms=1000)
+    topic.put(1, {"id": 2, "at": at(200)}, written_ms=60_999)
+    end = topic.step(topic.step(topic.driver.initial()))
+    assert seconds(end.watermark) == 100
+    topic.put(1, {"id": 3, "at": at(300)}, written_ms=61_000)
+    topic.declare()  # the next run
+    end = topic.step(end)
+    assert (topic.ids(), seconds(topic.step(end).watermark)) == ([3], 300)
+
+
+def test_read_up_to_now_a_quiet_topic_follows_the_one_that_had_records_last(
+    topics: Callable[..., Topic], tmp_path: Path
+) -> None:
+    orders, payments = topics(event_time="at"), topics(event_time="at", idle_ms=60_000)
+    for topic in (orders, payments):
+        topic.declare(meeting=str(tmp_path), watch=(orders.name, payments.name), until_now=True)
+        topic.clock.jump(10**9)
+    for partition in KEYS:
+        orders.put(partition, {"id": 1, "at": at(1000)}, written_ms=100_000)
+        payments.put(partition, {"id": 1, "at": at(10)}, written_ms=40_000)
+    ahead = orders.step(orders.step(orders.driver.initial()))
+    behind = payments.step(payments.step(payments.driver.initial()))
+    assert (seconds(ahead.watermark), seconds(behind.watermark)) == (1000, 1000)
 
 
 def test_after_a_restart_the_time_is_told_once(topics: Callable[..., Topic]) -> None:

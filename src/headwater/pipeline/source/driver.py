@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -76,6 +77,8 @@ class SourceDriver:
         """From here on behave as if no more records came."""
         topic = self._source.topic
         self._targets = self._cluster.offsets(topic, dict.fromkeys(self._cluster.partitions(topic), LATEST))
+        if self._source.event_time is not None:
+            self._activity.begin(self._targets, self._quiet_ms(), self._clock.monotonic_ms())
 
     def latest(self, start: SourceOffset, max_rows: int | None, max_bytes: int | None) -> SourceOffset:
         """Return the end of the next batch, or `start` where there is nothing to do.
@@ -245,6 +248,22 @@ class SourceDriver:
         if self._source.envelope is None or self._targets is None:
             return False
         return all(at.offsets.get(partition, 0) >= end for partition, end in self._targets.items())
+
+    def _quiet_ms(self) -> dict[int, int]:
+        """Return for how long each partition had been quiet when the last record of the query's topics came.
+
+        Nothing more comes and nobody waits, so that is the moment that it is now. It is told by the timestamps
+        of records: the same however long after it they are read.
+        """
+        newest: dict[str, dict[int, int]] = {}
+        for topic in {self._source.topic, *self._source.watch}:
+            with suppress(UnknownTopic):
+                newest[topic] = self._cluster.newest(topic, self._cluster.partitions(topic, fresh=True))
+        now = min(self._clock.wall_ms(), max(at for times in newest.values() for at in times.values()))
+        return {
+            partition: self._source.idle_ms if at < 0 else max(0, now - at)
+            for partition, at in newest[self._source.topic].items()
+        }
 
     def _latest_lag(self) -> int | None:
         """Return the time that this source is not to lag behind, by those that wait for it so long and no longer."""

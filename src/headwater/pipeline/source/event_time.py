@@ -58,6 +58,11 @@ class Activity:
                 self._ends[partition] = end
                 self._grew[partition] = now_ms
 
+    def begin(self, ends: Mapping[int, int], quiet_ms: Mapping[int, int], now_ms: int) -> None:
+        """Take note of where the partitions end, and for how long they have been so, where that is known."""
+        self._ends = dict(ends)
+        self._grew = {partition: now_ms - quiet_ms.get(partition, 0) for partition in ends}
+
     def active(self, read: Mapping[int, int], now_ms: int) -> list[int]:
         """Return the partitions that are not idle: with something left to read, or something new lately."""
         return [
