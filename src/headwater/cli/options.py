@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -58,6 +59,23 @@ class Assignment(click.ParamType[tuple[str, str]]):
         if not equals or not name.strip():
             self.fail(f"{value!r} is not NAME=VALUE, like retention.ms=60000.", param, ctx)
         return name.strip(), text
+
+
+class PartitionOffset(click.ParamType[tuple[str, int, int]]):
+    """An offset of one partition: `TOPIC:PARTITION=OFFSET`."""
+
+    name = "TOPIC:PARTITION=OFFSET"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int, int]:
+        """Return the topic, the partition and the offset, or end with status 2."""
+        if isinstance(value, tuple):
+            return value
+        place = re.fullmatch(r"(.+):([0-9]{1,9})=([0-9]{1,18})", str(value), re.ASCII)
+        if place is None:
+            self.fail(f"{value!r} is not TOPIC:PARTITION=OFFSET, like orders:0=1200.", param, ctx)
+        return place[1], int(place[2]), int(place[3])
 
 
 class Beginning(click.ParamType[str]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.options import Assignment
+from headwater.cli.options import Assignment, PartitionOffset
 from headwater.cli.output import json_option, print_json, print_rows
 from headwater.cli.shared_options import (
     app_argument,
@@ -129,6 +129,13 @@ def show_command(
     metavar="earliest|TIME",
     help="Where to begin to read; TIME is like 2026-01-31T10:00:00Z.",
 )
+@click.option(
+    "--offset",
+    "offsets",
+    type=PartitionOffset(),
+    multiple=True,
+    help="Where to begin in one partition, in place of --from, like orders:0=1200; may be given several times.",
+)
 @data_option
 @broker_url_option("The broker whose topics are read.")
 @views_option
@@ -146,6 +153,7 @@ def rebuild_command(
     app: Path,
     view: str,
     start: str,
+    offsets: tuple[tuple[str, int, int], ...],
     data: Path,
     broker: str,
     views: str | None,
@@ -170,6 +178,7 @@ def rebuild_command(
         broker=broker,
         views=views_url(views, data),
         start=start,
+        offsets={(topic, partition): offset for topic, partition, offset in offsets},
         master=master,
         settings=dict(config),
     )

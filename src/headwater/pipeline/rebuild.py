@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -53,6 +54,8 @@ class RebuildOptions:
     broker: str
     views: str
     start: str = "earliest"
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Where to begin in single partitions, by topic and number."""
     master: str = "local[*]"
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,6 +77,7 @@ def rebuild(options: RebuildOptions, report: Report) -> int:
     app = load(options.app)
     resolve_tables(app)
     function = _view(app, options.view)
+    named = _named_offsets(app, function, options)
     live = f"{app.name}.{function.name}"
     busy = f"{options.view} is being rebuilt already in {options.data}: wait until that is done"
     with alone(Handover(options.data, live).lock, busy), open_store(options.views) as store:
@@ -83,7 +87,7 @@ def rebuild(options: RebuildOptions, report: Report) -> int:
         with session(
             SessionOptions(f"{app.name} rebuild", scratch, options.master, None, options.settings)
         ) as spark:
-            return _Rebuild(spark, app, function, live, store, options, report).run(scratch)
+            return _Rebuild(spark, app, function, live, store, options, report, named).run(scratch)
 
 
 class _Rebuild:
@@ -96,6 +100,7 @@ class _Rebuild:
         store: ViewStore,
         options: RebuildOptions,
         report: Report,
+        named: Offsets,
     ) -> None:
         self._spark = spark
         self._app = app
@@ -105,6 +110,7 @@ class _Rebuild:
         self._options = options
         self._report = report
         self._cluster = Cluster(KafkaUrl.parse(options.broker), "headwater-rebuild")
+        self._named = named
         self._begin: Offsets = {}
         self._done: Offsets = {}
 
@@ -127,7 +133,7 @@ class _Rebuild:
         checkpoint.save(made)
         running = self._start(query, shadow, checkpoint)
         try:
-            self._begin = self._done = self._offsets(made, _moment(self._options.start))
+            self._begin = self._done = {**self._offsets(made, _moment(self._options.start)), **self._named}
             target = merged(self._offsets(made, LATEST), self._live_offsets())
             self._await(running, made, target)
             with handover.standstill(self._options.app, lambda what: self._wait(running, made, what)):
@@ -152,7 +158,8 @@ class _Rebuild:
 
         def read(spark: SparkSession, source: TopicSource) -> DataFrame:
             # The live query's group tells how far that one is.
-            return read_stream(spark, replace(source, group=f"headwater.{name}"))
+            offsets = tuple(self._named.get(source.topic, {}).items())
+            return read_stream(spark, replace(source, group=f"headwater.{name}", offsets=offsets))
 
         reading = Reading(
             self._options.broker, self._options.start, meetings=(scratch / "meetings").resolve()
@@ -228,6 +235,32 @@ def _view(app: App, name: str) -> View:
     if not isinstance(found, View):
         there = f"there are {', '.join(views)}" if views else "there is none"
         raise RebuildError(f"{app.name} has no view {name}{did_you_mean(name, views)}: {there}")
+    return found
+
+
+def _named_offsets(app: App, function: View, options: RebuildOptions) -> Offsets:
+    """Return where to begin in the topics of which a partition was named, or refuse what is not there."""
+    read = [name for name in function.inputs if not isinstance(app.definitions[name], Table)]
+    found: dict[str, dict[int, int]] = {}
+    with closing(Cluster(KafkaUrl.parse(options.broker), "headwater-rebuild")) as cluster:
+        for (topic, partition), offset in options.offsets.items():
+            if topic not in read:
+                raise RebuildError(
+                    f"{function.name} reads no topic {topic}{did_you_mean(topic, read)}: --offset is for "
+                    f"{', '.join(read) or 'none of its own'}, and a table is read as a whole"
+                )
+            begin = found.get(topic)
+            if begin is None:
+                places = dict.fromkeys(cluster.partitions(topic), _moment(options.start))
+                begin = found[topic] = cluster.offsets(topic, places)
+            if partition not in begin:
+                raise RebuildError(f"{topic} has the partitions 0 to {len(begin) - 1}, and no {partition}")
+            first, end = (
+                cluster.offsets(topic, {partition: where})[partition] for where in (EARLIEST, LATEST)
+            )
+            if not first <= offset <= end:
+                raise RebuildError(f"{topic}-{partition} holds the offsets {first} to {end}, and no {offset}")
+            begin[partition] = offset
     return found
 
 

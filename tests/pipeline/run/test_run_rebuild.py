@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
+from headwater.client import LATEST, Cluster
+from headwater.core.urls import KafkaUrl
 from headwater.testing.postgres import RealPostgres
 from headwater.testing.process import BrokerProcess, free_port, terminate
 from needs import need
@@ -79,8 +82,8 @@ class Shop:
         assert process.stdout.readline().startswith("ready")
         return process
 
-    def rebuild(self) -> subprocess.Popen[str]:
-        command = self.command("views", "rebuild", str(self.file), "revenue", *self.spark())
+    def rebuild(self, *options: str) -> subprocess.Popen[str]:
+        command = self.command("views", "rebuild", str(self.file), "revenue", *self.spark(), *options)
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
@@ -159,10 +162,26 @@ def test_a_view_in_postgres_is_served_rebuilt_while_it_runs_and_goes_on(shop: Sh
     assert [each["row"]["revenue"] for each in versions] == [60.0, 30.0]
 
 
+def test_a_rebuild_begins_at_the_offsets_that_it_is_told(shop: Shop) -> None:
+    with closing(Cluster(KafkaUrl.parse(f"kafka://{shop.bootstrap}"))) as cluster:
+        ends = cluster.offsets("orders", {0: LATEST, 1: LATEST})
+    done = shop.rebuild(f"--offset=orders:0={ends[0]}", f"--offset=orders:1={ends[1] - 1}")
+    _, errors = done.communicate(timeout=SECONDS)
+    assert done.returncode == 0, errors
+    assert "1 of 1 records" in errors
+    assert sum(shop.rows().values()) in (2.0, 10.0, 20.0, 40.0)  # one order, doubled
+
+
 def test_what_cannot_be_rebuilt_is_told_before_anything_is_touched(shop: Shop) -> None:
-    for view, says in (("revenu", "shop has no view revenu"), ("orders", "there are revenue")):
+    for view, option, says in (
+        ("revenu", "--from=earliest", "shop has no view revenu"),
+        ("orders", "--from=earliest", "there are revenue"),
+        ("revenue", "--offset=order:0=1", "revenue reads no topic order (did you mean orders?)"),
+        ("revenue", "--offset=orders:7=1", "orders has the partitions 0 to 1, and no 7"),
+        ("revenue", "--offset=orders:0=99", "orders-0 holds the offsets 0 to "),
+    ):
         done = subprocess.run(
-            shop.command("views", "rebuild", str(shop.file), view, *shop.spark()),
+            shop.command("views", "rebuild", str(shop.file), view, *shop.spark(), option),
             env=shop.environment,
             capture_output=True,
             text=True,

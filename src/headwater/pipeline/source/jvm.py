@@ -7,6 +7,7 @@ dropped by Spark's operators; JSON is read by `from_json`; the group's offsets a
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -82,7 +83,10 @@ def _options(source: TopicSource) -> dict[str, str]:
         "kafka.bootstrap.servers": url.bootstrap,
         "kafka.isolation.level": "read_committed",
     }
-    if source.start in ("earliest", "latest"):
+    if source.offsets:
+        begin = {str(partition): offset for partition, offset in source.offsets}
+        found["startingOffsets"] = json.dumps({source.topic: begin})
+    elif source.start in ("earliest", "latest"):
         found["startingOffsets"] = source.start
     else:
         found["startingTimestamp"] = str(int(datetime.fromisoformat(source.start).timestamp() * 1000))
