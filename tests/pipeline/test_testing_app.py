@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from headwater.app import App, Delivery
 from headwater.pipeline.joins import join_within
+from headwater.pipeline.sinks.columns import SinkError
 from headwater.pipeline.windows import tumbling
 from headwater.testing import advance, replay, run_app, run_function
 from headwater.testing.rows_source import Items, RowsError
@@ -208,3 +209,8 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         run_app(shop(), {"orders": [{"placed_at": "noon"}]})
     with pytest.raises(RowsError, match="time cannot advance before the first event"):
         run_app(shop(), {"orders": [advance("1 minute")]})
+
+
+def test_a_row_without_a_key_is_refused_as_it_would_be() -> None:
+    with pytest.raises(SinkError, match=r"shop\.present: a row has no key, because user is null"):
+        run_function(shop(), "present", {"visits": [{"user": "a", "gone": False}, {"gone": False}]})

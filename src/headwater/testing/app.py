@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.app import App, Delivery, Sink, Stream, Table, Topic, View, load
 from headwater.pipeline.compile import DELETED, Query, Reading, compile_app
 from headwater.pipeline.session import SessionOptions, open_session, settings
+from headwater.pipeline.sinks.columns import ABSENT, SinkError, no_key
 from headwater.pipeline.sinks.output_mode import upserting_mode
 from headwater.pipeline.source import TopicSource
 from headwater.testing.jars import BRIEF_SPARK
@@ -155,13 +156,14 @@ class Run:
         mode = "append" if appends else upserting_mode(query.frame)
         self._run_to_end(query, recorder, mode)
         epochs = [rows for _, rows in sorted(recorder.epochs.items())]
+        emitted = [row for rows in epochs for row in rows]
+        _refuse_null_keys(query, emitted)
         if isinstance(function, Stream) and function.name in self._topics:
             self._write_stream(self._topics[function.name], epochs)
         if isinstance(function, Sink):
             for rows in epochs:
                 if rows:
                     function.function([Delivery(key_of(row, function.key), row) for row in rows])
-        emitted = [row for rows in epochs for row in rows]
         return _held(emitted, function) if isinstance(function, View) else emitted
 
     def set_aside(self) -> dict[str, Rows]:
@@ -246,6 +248,20 @@ class Run:
 
     def _is_computed(self, name: str) -> bool:
         return isinstance(self._app.definitions[name], Stream) and name not in self._inputs
+
+
+def _refuse_null_keys(query: Query, rows: Rows) -> None:
+    """Refuse rows without a key, as the sink of a view, of a stream of changes and of a function does."""
+    function = query.function
+    if not isinstance(function, View | Sink) and not (
+        isinstance(function, Stream) and function.mode == "changes"
+    ):
+        return
+    schema = query.frame.schema
+    for name in function.key:
+        optional = len(function.key) > 1 and schema[name].metadata.get(ABSENT)
+        if not optional and any(row[name] is None for row in rows):
+            raise SinkError(no_key(query.name, name))
 
 
 def _held(emitted: Rows, view: View) -> Rows:

@@ -22,7 +22,7 @@ from headwater.core.errors import HeadwaterError
 from headwater.pipeline.keyed.columns import EXACT_TIMES
 from headwater.views.keys import NULL
 
-__all__ = ["ABSENT", "DELETED", "SinkError", "json_row", "key_text", "refuse_null"]
+__all__ = ["ABSENT", "DELETED", "SinkError", "json_row", "key_text", "no_key", "refuse_null"]
 
 DELETED = "_deleted"
 """The column that marks a delete, in what has `mode="changes"`."""
@@ -57,14 +57,19 @@ def key_text(frame: DataFrame, key: Sequence[str]) -> Column:
 
 def refuse_null(frame: DataFrame, name: str, *, query: str, text: Column) -> Column:
     """Return `text`, or fail the query where the column of that name is null and may not be."""
-    problem = (
-        f"{query}: a row has no key, because {name} is null; leave such rows out with "
-        f'.where("{name} IS NOT NULL"), or give them a value with coalesce'
-    )
+    problem = no_key(query, name)
     column = _text(frame, name)
     if frame.schema[name].metadata.get(ABSENT):
         column = text  # which is null where it is all of the key
     return F.when(column.isNull(), F.raise_error(problem).cast("string")).otherwise(text)
+
+
+def no_key(query: str, name: str) -> str:
+    """Return what is wrong with a row in which a column of the key is null, and what to do."""
+    return (
+        f"{query}: a row has no key, because {name} is null; leave such rows out with "
+        f'.where("{name} IS NOT NULL"), or give them a value with coalesce'
+    )
 
 
 def json_row(frame: DataFrame, *, without: Sequence[str] = (), nulls: bool) -> Column:
