@@ -146,7 +146,8 @@ class ScriptedTopic:
         self._highs[partition] = max(at_ms, self._highs.get(partition, at_ms))
         if self._is_table:
             return False
-        return self._watermark_ms is not None and at_ms < self._watermark_ms - self._corrections_ms
+        # Time begins at 1970, as Spark's watermark does.
+        return at_ms < max(0, (self._watermark_ms or 0) - self._corrections_ms)
 
     def _is_ahead(self, at_ms: int, written: object) -> bool:
         ahead_ms = self._source.ahead_ms

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from headwater.client import Cluster
+from headwater.client import LATEST, Cluster
 from headwater.client.produce import produce
 from headwater.core.urls import KafkaUrl
 from headwater.pipeline.source.admission import ASSUMED_BYTES
@@ -243,6 +243,14 @@ def test_a_clock_that_is_far_ahead_does_not_move_time(topics: Callable[..., Topi
     topic.put(0, {"id": 6, "at": at(0)}, {"id": 7, "at": "1970-01-01T00:09:59Z"}, {"id": 8, "at": at(1)})
     end = topic.step(topic.step(end))
     assert (topic.ids(), end.watermark) == ([], 600_000)
+
+
+def test_time_begins_in_1970(topics: Callable[..., Topic]) -> None:
+    topic = topics(event_time="at", late="aside", late_topic="before-1970")
+    topic.put(0, {"id": 1, "at": "1969-12-31T23:59:59.999999Z"}, {"id": 2, "at": "1970-01-01T00:00:00Z"})
+    topic.step(topic.driver.initial())
+    assert topic.ids() == [2]
+    assert sum(topic.cluster.offsets("before-1970", {0: LATEST}).values()) == 1
 
 
 def test_a_partition_that_never_had_a_record_does_not_stop_time(topics: Callable[..., Topic]) -> None:

@@ -103,10 +103,10 @@ class _TaskReader:
         self._declared = pa.schema([field for field in schema if field.name not in hidden])
         self._decoder = decoder_of(source, self._declared)
         self._stamp = _stamp(source, task)
-        # An event before this is late; with corrections the time that Spark sees is held back as far.
+        # An event before this is late; with corrections the time that Spark sees is held back as far. Spark's begins at
+        # 1970: its operators would leave out what is older in silence.
         # A table's change is never late: whoever waits for it may have to go on without, but not for ever.
-        filtered = task.watermark is not None and source.envelope is None
-        self._late_before = self._stamp if filtered else None
+        self._late_before = max(self._stamp or 0, 0) if source.envelope is None else None
         self.report = Report(-1, 0, None, 0, 0)
 
     def read(self, each: Range) -> Iterator[pa.RecordBatch]:
