@@ -28,6 +28,8 @@ _LIBRARIES = (
     f"{Path(__file__).parents[1]}{os.sep}",
     f"{os.sep}pyspark{os.sep}",
 )
+_CAUSE = re.compile(r"^(?:Caused by)?: (?:\w+[.$])+\w+: (\S.*)$", re.MULTILINE)
+_WORKER_GONE = "Python worker exited unexpectedly"
 
 
 def sentence(error: BaseException) -> str:
@@ -61,6 +63,8 @@ def _from_python(text: str) -> str | None:
             ending = _PYTHON.match(line.strip())
             if ending is None:
                 return where + line.strip()
+            if ending[1] == "Py4JJavaError":  # it names the call; the reasons follow
+                return _from_java(stack) or f"{ending[1]}: {ending[2]}"
             # Our own errors name the thing and the way out; for others the class is half of what they say.
             if line.startswith(_OURS):
                 return ending[2]
@@ -74,6 +78,14 @@ def _place(path: str, line: object) -> str:
     if any(each in path for each in _LIBRARIES):
         return ""
     return f"{path.removeprefix(f'{Path.cwd()}{os.sep}')}:{line}"
+
+
+def _from_java(stack: str) -> str | None:
+    """Return what the innermost cause of a Java exception says that says anything."""
+    causes = _CAUSE.findall(stack)
+    if any(_WORKER_GONE in cause for cause in causes):
+        return "a Python worker is gone: it crashed, or was killed, as the kernel does where memory runs out"
+    return _first_line(causes[-1]) if causes else None
 
 
 def _first_line(text: str) -> str:

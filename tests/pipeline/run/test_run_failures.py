@@ -51,6 +51,33 @@ def test_sparks_own_errors_lose_their_plan() -> None:
     assert sentence(RuntimeError(text)) == "[UNRESOLVED_COLUMN] no column x."
 
 
+JAVA = """[STREAM_FAILED] Query [id = 12, runId = 34] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] \
+An error occurred in the user provided function. Return Message: Traceback (most recent call last):
+  File "/lib/py4j/protocol.py", line 327, in get_return_value
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: An error occurred while calling o400.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:\x20
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, \
+most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor driver): REASON
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2898)
+Caused by: REASON
+\t... 1 more
+Caused by: java.io.EOFException
+"""
+
+
+def test_the_cause_of_what_java_raised_in_a_sink() -> None:
+    full = JAVA.replace("REASON", "java.io.IOException: No space left on device")
+    assert sentence(RuntimeError(full)) == "No space left on device"
+    assert sentence(RuntimeError(JAVA.partition("\n: ")[0])).endswith("calling o400.getResult.")
+
+
+def test_a_worker_that_was_killed_is_told_of() -> None:
+    killed = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting"
+    assert sentence(RuntimeError(JAVA.replace("REASON", killed))).startswith("a Python worker is gone: ")
+
+
 def test_codes_are_left_out() -> None:
     text = "[UNRESOLVED_COLUMN] no column x. SQLSTATE: 42703;\n'Project ['x]"
     assert sentence(RuntimeError(text)) == "[UNRESOLVED_COLUMN] no column x."
