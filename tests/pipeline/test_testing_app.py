@@ -214,3 +214,8 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 def test_a_row_without_a_key_is_refused_as_it_would_be() -> None:
     with pytest.raises(SinkError, match=r"shop\.present: a row has no key, because user is null"):
         run_function(shop(), "present", {"visits": [{"user": "a", "gone": False}, {"gone": False}]})
+
+
+def test_without_an_event_there_is_nothing_to_drain() -> None:
+    visits: dict[str, Items] = {"visits": [{"user": "a", "gone": False}]}
+    assert run_function(shop(), "present", visits, drain=True) == [{"user": "a"}]

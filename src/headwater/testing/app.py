@@ -227,7 +227,8 @@ class Run:
             by_ms = [each.by_ms for each in step.values() if isinstance(each, Advance)]
             if by_ms:
                 self._advance(written.values(), max(by_ms))
-        if self._drain:
+        # Without an event nothing waits for time.
+        if self._drain and any(topic.high_ms is not None for topic in self._topics.values()):
             self._advance(written.values(), _FOR_EVER_MS)
 
     def _advance(self, topics: Iterable[ScriptedTopic], by_ms: int) -> None:
