@@ -45,7 +45,29 @@ def requests() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def answers(requests: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = python_of("recipes.md", tmp_path_factory.mktemp("recipes"))
-    return run_app(path, {"requests": requests}, drain=True)
+    places = (
+        ("a", 9.8, 0),
+        ("a", 9.95, 20),
+        ("b", 9.95, 10),
+        ("a", 9.8, 10),
+        ("b", 9.95, 20),
+        ("b", 9.8, 30),
+    )
+    follows = [[("ann", "bob"), ("ann", "cy"), ("dan", "bob")], [("eve", "bob")]]
+    posts = [[("1", "bob"), ("2", "cy")], [("3", "bob")], [("4", "flo")]]
+    inputs: dict[str, Any] = {
+        "requests": requests,
+        "positions": [
+            {"truck": truck, "lat": 53.52, "lon": lon, "at": NOON + timedelta(seconds=second)}
+            for truck, lon, second in places
+        ],
+        "follows": [
+            *([{"follower": one, "author": other} for one, other in some] for some in follows),
+            [{"follower": "dan", "author": "bob", "_deleted": True}],
+        ],
+        "posts": [[{"post_id": post, "author": author} for post, author in some] for some in posts],
+    }
+    return run_app(path, inputs, drain=True)
 
 
 def in_minute(requests: list[dict[str, Any]], start: datetime, minutes: int = 1) -> list[dict[str, Any]]:
@@ -107,6 +129,17 @@ def test_compared_with_earlier(requests: list[dict[str, Any]], answers: dict[str
         assert (row["previous_1_minute"], row["missing_1_minute"]) == (before, before is None)
         assert row["change_1_minute"] == (None if before is None else row["n"] - before)
         assert row["missing_1_day"]
+
+
+def test_crossing_of_zones(answers: dict[str, Any]) -> None:
+    found = [(row["truck"], (row["at"] - NOON).seconds, row["now"]) for row in answers["crossings"]]
+    assert sorted(found) == [("a", 20, "inside"), ("b", 30, "outside")]
+    assert {row["truck"]: row["lon"] for row in answers["last_seen"]} == {"a": 9.95, "b": 9.8}
+
+
+def test_news_feeds(answers: dict[str, Any]) -> None:
+    found = [(row["follower"], row["post_id"]) for row in answers["news_feed"]]
+    assert sorted(found) == [("ann", "1"), ("ann", "2"), ("ann", "3"), ("eve", "1"), ("eve", "3")]
 
 
 def test_the_page_on_testing_holds_tests_that_pass(tmp_path: Path) -> None:
