@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import IntegralType
 
-from headwater.app.durations import milliseconds
+from headwater.app.durations import milliseconds, text
 from headwater.core.errors import SettingError
 from headwater.pipeline.aggregates import Call
 from headwater.pipeline.keyed.columns import EXACT_TIMES
@@ -69,12 +69,12 @@ def sliding(
     last_us = milliseconds(last) * 1000
     if last_us == 0:
         raise SettingError(f"last={last!r} is no time at all; give a duration such as '10 minutes'")
-    wanted = [_parse(df, name, text) for name, text in aggregate.items()]
+    wanted = [_parse(df, name, call) for name, call in aggregate.items()]
     columns = list(dict.fromkeys(each.column for each in wanted if each.column is not None))
     types = {column: _type(df, column) for column in columns}
     kept = Kept(
         f"events with values ({', '.join(types.values())})",
-        f"sliding by {', '.join(keys)} over {', '.join(columns)}",
+        f"sliding by {', '.join(keys)} over {', '.join(columns)} of the last {text(last_us // 1000)}",
     )
     key = [F.col(quoted(name)) for name in keys]
     events = df.where(F.col(quoted(time)).isNotNull()).select(

@@ -166,6 +166,8 @@ SUMMARY = (
 )
 SLIDING = "sliding(orders, 'placed_at', '1 minute', by='country', aggregate={})"
 MATCH = "match(orders, by='country', pattern='{}', define={{'A': F.col('amount') > 1, 'B': '{}'}})"
+WITHIN = "match(orders, by='country', pattern='a b', define={{}}, within='{}')"
+LAST = "sliding(orders, 'placed_at', '{}', by='country', aggregate={{'n': 'count(*)'}})"
 FIRST = "deduplicate(orders, by='country', within='1 minute', ordered={})"
 
 
@@ -233,9 +235,11 @@ def test_state_of_the_same_types_that_means_something_else_does_not_go_on(
             SLIDING.replace("country", "order_id").format({"s": "sum(amount)"}),
         ),
         (FIRST.format(True), FIRST.replace("country", "order_id").format(True)),
+        (WITHIN.format("1 minute"), WITHIN.format("1 hour")),
+        (LAST.format("1 minute"), LAST.format("1 hour")),
     ],
 )
-def test_another_column_of_the_same_type_goes_on_and_is_told(
+def test_another_column_of_the_same_type_or_length_of_time_goes_on_and_is_told(
     compiled: Compile, before: str, after: str
 ) -> None:
     taxed = [

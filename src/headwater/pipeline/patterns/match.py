@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, LongType, StructType, TimestampType
 
-from headwater.app.durations import milliseconds
+from headwater.app.durations import milliseconds, text
 from headwater.pipeline.keyed.columns import plain
 from headwater.pipeline.keyed.operator import Output, arrival, keyed
 from headwater.pipeline.packing import Kept
@@ -86,7 +86,9 @@ def match(
         logic,
         outputs,
         kept=Kept(
-            _layout(pattern, texts, skip), f"match by {', '.join(keys)} with {', '.join(needed) or 'nothing'}"
+            _layout(pattern, texts, skip),
+            f"match by {', '.join(keys)} with {', '.join(needed) or 'nothing'}"
+            + ("" if within is None else f" within {text(milliseconds(within))}"),
         ),
     )
     # How many partial matches were given up at the limit is told in the query's progress, and is no match.
