@@ -7,6 +7,8 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Nor is it to start a thread for each core when it imports numpy.
 fast test: export OPENBLAS_NUM_THREADS = 1
+# The fast tests sync thousands of small files, and are not about the disk: memory holds them where it has room.
+fast: export TMPDIR := $(shell df -m --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4096 {print "/dev/shm"}')
 # How much property tests draw (tests/conftest.py): a part of it between two edits, and all before a merge.
 EXAMPLES := quick
 
