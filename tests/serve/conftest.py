@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from headwater.testing.process import BrokerProcess
 from headwater.views import Change, ViewDefinition, ViewStore, open_store
 
 from .receiving import Answer, Hook
@@ -41,3 +45,19 @@ def hook() -> Iterator[Callable[[Callable[[int], Answer]], Hook]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker for the tests of one file."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kafka: BrokerProcess) -> str:
+    """A topic that nobody has used, of two partitions."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(name, 2)])[name].result(10)
+    return name

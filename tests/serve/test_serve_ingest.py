@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from headwater.core.urls import KafkaUrl
 from headwater.serve.broker import Broker
@@ -22,20 +19,6 @@ from headwater.views import ViewDefinition, ViewStore
 from .serve_helpers import Served, served
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
-        yield broker
-
-
-@pytest.fixture
-def topic(kafka: BrokerProcess) -> str:
-    name = f"orders-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(name, 2)])[name].result(10)
-    return name
 
 
 @pytest.fixture

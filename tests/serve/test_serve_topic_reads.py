@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import time
-import uuid
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from headwater.app import App
 from headwater.core.urls import KafkaUrl
@@ -28,20 +25,6 @@ from headwater.views import ViewStore
 from .serve_helpers import Served, served
 
 pytestmark = pytest.mark.real
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
-        yield broker
-
-
-@pytest.fixture
-def topic(kafka: BrokerProcess) -> str:
-    name = f"orders-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(name, 2)])[name].result(10)
-    return name
 
 
 @pytest.fixture

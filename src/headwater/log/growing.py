@@ -114,8 +114,7 @@ class GrowingLog:
         self.synced_to = 0
         """The offset up to which the segments were synced by this process; the high watermark may be ahead of it."""
         self.journal_key: bytes | None = None
-        self.archive: Path | None = None
-        """The directory on cheaper storage that old segments may move to."""
+        self.archive: Path | None = None  # the directory on cheaper storage that old segments may move to
         self.producers = Producers()
         self.transactions = Transactions()
         self.error: str | None = None

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 APP = """
 from pyspark.sql import functions as F
-from headwater import App, lookup, match, tumbling
+from headwater import App, lookup, tumbling
 
 app = App("shop")
 app.topic(
@@ -50,12 +50,6 @@ def revenue(orders, cards):
     known = lookup(orders, cards, on="card").transform(tumbling("at", "1 minute"))
     return known.groupBy("window", "country").agg(F.sum("amount").alias("revenue"))
 
-
-@app.view(key="card")
-def card_testing(orders):
-    define = {"small": F.col("amount") < 2, "large": F.col("amount") > 500}
-    found = match(orders, by="card", pattern="small{3,} large", within="10 minutes", define=define)
-    return found.select("card")
 """
 
 
@@ -152,6 +146,5 @@ def test_the_same_application_runs_on_a_cluster(tmp_path: Path, master: str) -> 
             ("NL", 603.0),
             ("DE", 5.0),
         ]
-        assert [json.loads(row.row) for row in store.rows("card_testing")] == [{"card": "a"}]
         assert json.loads(store.statuses()["shop.kinds"])["input_rows"] == 6
     assert {path.name for path in home.iterdir()} == {"shop.py", "data"}
