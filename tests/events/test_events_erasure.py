@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +27,7 @@ from headwater.events import Event, EventStore, NewEvent
 from headwater.events.fold import Fold
 from headwater.events.index import Index
 from headwater.events.index_file import _SCHEMAS, discard
-from headwater.events.keys import _record
+from headwater.events.keys import Keys, _record
 from headwater.events.store import index_path
 from headwater.testing.clock import ManualClock
 from headwater.testing.process import BrokerProcess
@@ -219,6 +220,56 @@ def test_an_index_that_was_away_while_an_erasure_was_forgotten_forgets_too(place
     clock.advance(13 * HOUR_MS)
     with place.open(clock=clock) as store:
         assert names(store, "1") == [None, "a friend"]
+
+
+@real
+def test_an_erasure_that_another_process_has_read_is_not_undone(place: Place, monkeypatch: Any) -> None:
+    """Both follow with one file, and one of them is behind when it takes in what it has fetched."""
+    reads = Keys._read
+    with second(place, "elsewhere").open() as elsewhere:
+        elsewhere.append("1", named(NAME))
+
+        def slowly(keys: Keys, *arguments: Any) -> Iterator[Any]:
+            found = list(reads(keys, *arguments))
+            monkeypatch.setattr(Keys, "_read", reads)
+            elsewhere.erase("1")
+            with place.open() as quick:
+                assert names(quick, "1") == [None]
+            yield from found
+
+        monkeypatch.setattr(Keys, "_read", slowly)
+        with place.open() as slow:
+            assert names(slow, "1") == [None]
+    with place.open() as store:
+        assert names(store, "1") == [None]
+
+
+@real
+def test_a_pass_that_was_cut_off_leaves_no_key_behind(place: Place, monkeypatch: Any) -> None:
+    clock = ManualClock()
+    with place.open(clock=clock) as store:
+        store.append("1", [named(NAME), named("a friend", subject="2")])
+    clock.advance(13 * HOUR_MS)
+    finish = Keys._advance
+
+    def cut_off(keys: Keys, *arguments: Any, whole: bool = False) -> bool:
+        if whole:
+            raise KeyboardInterrupt
+        return finish(keys, *arguments)
+
+    monkeypatch.setattr(Keys, "_advance", cut_off)
+    with pytest.raises(KeyboardInterrupt), place.open(clock=clock) as store:
+        names(store, "1")
+    monkeypatch.setattr(Keys, "_advance", finish)
+    # As if that pass had read a key of which nothing is left in the topic by now.
+    path = index_path(place.directory, place.name)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO keys SELECT 'gone', '1', secret, pass FROM keys WHERE subject = '1'")
+    clock.advance(13 * HOUR_MS)
+    with place.open(clock=clock) as store:
+        assert names(store, "1") == [NAME, "a friend"]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM keys WHERE id = 'gone'").fetchone() == (0,)
 
 
 def test_a_state_from_before_an_erasure_makes_no_snapshot_after_it(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_an_unknown_view(server: Served, path: str) -> None:
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("limit=0", "limit=0 does not fit: it is a number from 1 to 10000"),
+        ("limit=0", "limit=0 does not fit: it is a whole number from 1 to 10000"),
         ("limit=many", "limit=many does not fit"),
         ("limit=nan", "limit=nan does not fit"),
         ("limit=10001", "limit=10001 does not fit"),

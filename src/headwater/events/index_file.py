@@ -53,6 +53,7 @@ CREATE TABLE key_position (
 CREATE TABLE erasures (count INTEGER NOT NULL);
 INSERT INTO erasures VALUES (0)
 """,
+    "CREATE INDEX keys_by_pass ON keys (pass)",
 )
 """What each format adds to the one before."""
 _FORMAT = len(_SCHEMAS)

@@ -9,7 +9,8 @@ each event says which it needs, and an erasure takes all keys of its subject.
 
 The index holds a copy, which follows the topic and counts the erasures. A broker forgets an erased key within
 `max.compaction.lag.ms`, and that it was erased after another day. So a copy that is older than half of that is made
-anew: what is not in the topic goes, in a pass of which each key has the number.
+anew: what is not in the topic goes, in a pass of which each key has the number. Several processes may follow with one
+file: what one of them has read counts only where the file still is at the place that it read from.
 """
 
 from __future__ import annotations
@@ -151,42 +152,55 @@ class Keys:
             topic_id = str(cluster.topic(self.topic).topic_id)
         except UnknownTopic:
             return
-        end = cluster.offsets(self.topic, {0: LATEST})[0]
-        now = self._clock.wall_ms()
-        at = self._position()
-        if at.topic_id != topic_id or at.next_offset > end or now - at.read_ms > _TOO_OLD_MS:
-            first = cluster.offsets(self.topic, {0: EARLIEST})[0]
-            for found in self._read(cluster, first, end):
-                with self._file.writing() as connection:
-                    _apply(connection, found, at.number + 1)
-            with self._file.writing() as connection:
-                _drop(
-                    connection,
-                    connection.execute("SELECT id FROM keys WHERE pass <= ?", (at.number,)).fetchall(),
-                )
-                _move(connection, _Position(topic_id, end, now, at.number + 1))
-        elif at.next_offset < end:
-            for found in self._read(cluster, at.next_offset, end):
-                with self._file.writing() as connection:
-                    _apply(connection, found, at.number)
-            with self._file.writing() as connection:
-                _move(connection, at._replace(next_offset=end, read_ms=now))
-        elif now - at.read_ms > _NOTED_MS:
-            with self._file.writing() as connection:
-                _move(connection, at._replace(read_ms=now))
+        while True:
+            at = self._position()
+            end = cluster.offsets(self.topic, {0: LATEST})[0]
+            now = self._clock.wall_ms()
+            if at.topic_id != topic_id or at.next_offset > end or now - at.read_ms > _TOO_OLD_MS:
+                first = cluster.offsets(self.topic, {0: EARLIEST})[0]
+                anew = _Position(topic_id, first, now, at.number + 1)
+                if self._advance(at, anew):
+                    self._take_in(cluster, anew, end, now)
+            elif at.next_offset < end or now - at.read_ms > _NOTED_MS:
+                self._take_in(cluster, at, end, now)
+            else:
+                return
+
+    def _take_in(self, cluster: Cluster, at: _Position, end: int, now: int) -> None:
+        """Read up to an end, unless another process does it meanwhile."""
+        for found, behind in self._read(cluster, at.next_offset, end):
+            to = at._replace(next_offset=behind)
+            if not self._advance(at, to, found):
+                return
+            at = to
+        self._advance(at, at._replace(next_offset=end, read_ms=now), whole=True)
+
+    def _advance(
+        self, at: _Position, to: _Position, found: Iterable[Record] = (), *, whole: bool = False
+    ) -> bool:
+        """Take in what was found between two positions; not if the file is at another one by now."""
+        with self._file.writing() as connection:
+            if _position(connection) != at:
+                return False
+            _apply(connection, found, to.number)
+            if whole:
+                missing = connection.execute("SELECT id FROM keys WHERE pass < ?", (to.number,))
+                _drop(connection, missing.fetchall())
+            connection.execute("DELETE FROM key_position")
+            connection.execute("INSERT INTO key_position VALUES (?, ?, ?, ?)", to)
+            return True
 
     def _position(self) -> _Position:
         with self._file.reading() as connection:
-            row = connection.execute("SELECT * FROM key_position").fetchone()
-        return _Position() if row is None else _Position(*row)
+            return _position(connection)
 
-    def _read(self, cluster: Cluster, position: int, end: int) -> Iterator[list[Record]]:
+    def _read(self, cluster: Cluster, position: int, end: int) -> Iterator[tuple[list[Record], int]]:
         empty = 0
         while position < end and empty < _EMPTY:
             fetched = cluster.retrying(lambda at=position: fetch(cluster, self.topic, 0, at))  # type: ignore[misc]
             behind = following(fetched, position)
             empty = 0 if behind > position else empty + 1
-            yield [record for record, _ in committed_records(fetched, position)]
+            yield [record for record, _ in committed_records(fetched, position)], behind
             position = behind
 
 
@@ -237,6 +251,6 @@ def _drop(connection: sqlite3.Connection, ids: Iterable[tuple[str]]) -> None:
         connection.execute("UPDATE erasures SET count = count + 1")
 
 
-def _move(connection: sqlite3.Connection, position: _Position) -> None:
-    connection.execute("DELETE FROM key_position")
-    connection.execute("INSERT INTO key_position VALUES (?, ?, ?, ?)", position)
+def _position(connection: sqlite3.Connection) -> _Position:
+    row = connection.execute("SELECT * FROM key_position").fetchone()
+    return _Position() if row is None else _Position(*row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ from headwater.events import (
 from headwater.serve.errors import HttpError
 from headwater.serve.event_stores import EventStores
 from headwater.serve.ingest import read_body
+from headwater.serve.parameters import count
 from headwater.serve.records import split
 
 __all__ = ["Events"]
@@ -67,7 +68,8 @@ class Events:
     async def streams(self, request: Request) -> Response:
         """Answer with the streams of a store and their versions, by name."""
         store = await self._store(request)
-        after, limit = request.query_params.get("after", ""), _count(request, "limit", 1000, MAX_EVENTS)
+        given = request.query_params
+        after, limit = given.get("after", ""), count(given, "limit", 1000, most=MAX_EVENTS)
         found = await _in_thread(store.streams, after, limit)
         streams = [{"stream": f"{store.name}/{name}", "version": version} for name, version in found]
         return JSONResponse({"store": store.name, "streams": streams})
@@ -75,8 +77,9 @@ class Events:
     async def read(self, request: Request) -> Response:
         """Answer with a stream's events: behind a version, up to a version or a time."""
         store, stream = await self._store(request), request.path_params["stream"]
-        after, limit = _count(request, "after", 0, 1 << 53), _count(request, "limit", 1000, MAX_EVENTS)
-        until = _count(request, "until", 1 << 53, 1 << 53)
+        given = request.query_params
+        after, until = count(given, "after", 0, most=1 << 53), count(given, "until", 1 << 53, most=1 << 53)
+        limit = count(given, "limit", 1000, most=MAX_EVENTS)
         at = _time(request)
 
         def read() -> tuple[int, list[dict[str, Any]]]:
@@ -195,16 +198,6 @@ def _new_event(fields: dict[str, Any]) -> NewEvent:
         personal,
         fields.get("subject"),
     )
-
-
-def _count(request: Request, name: str, default: int, most: int) -> int:
-    given: Sequence[str] = request.query_params.getlist(name)
-    if not given:
-        return default
-    text = given[0]
-    if len(given) > 1 or not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
-        raise HttpError(400, f"{name}={text} does not fit: it is one number from 0 to {most}")
-    return int(text)
 
 
 def _time(request: Request) -> datetime | None:

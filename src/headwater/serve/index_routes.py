@@ -14,6 +14,7 @@ from headwater.app import App, Index
 from headwater.derived.errors import DerivedError
 from headwater.derived.search import MAX_HITS, BadQuery, Found, Search
 from headwater.serve.errors import HttpError
+from headwater.serve.parameters import count
 
 __all__ = ["Indexes"]
 
@@ -46,8 +47,9 @@ class Indexes:
         if name not in self._definitions:
             known = ", ".join(sorted(self._definitions)) or "none"
             raise HttpError(404, f"there is no index {name} here; there are {known}")
-        query = request.query_params.get("q", "")
-        limit, offset = _count(request, "limit", 10, MAX_HITS), _count(request, "offset", 0, _MOST_OFFSET)
+        given = request.query_params
+        query, limit = given.get("q", ""), count(given, "limit", 10, most=MAX_HITS)
+        offset = count(given, "offset", 0, most=_MOST_OFFSET)
         try:
             found = await asyncio.to_thread(self._search, name, query, limit, offset)
         except BadQuery as error:
@@ -66,12 +68,3 @@ class Indexes:
         if search is None:
             search = self._opened.setdefault(name, Search(self._directory / name))
         return search.find(query, limit=limit, offset=offset)
-
-
-def _count(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
-        raise HttpError(400, f"{name}={text} does not fit: it is one number from 0 to {most}")
-    return int(text)

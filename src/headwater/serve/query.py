@@ -21,11 +21,12 @@ from typing import Any
 from starlette.datastructures import QueryParams
 
 from headwater.serve.errors import HttpError
+from headwater.serve.parameters import count, one_of
 from headwater.serve.tokens import read_token
 from headwater.views import Condition, Query, StoredRow, ViewStore
 from headwater.views.conditions import cursor_value
 
-__all__ = ["MAX_ROWS", "Selection", "cursor", "number", "one_of", "page_query", "selection"]
+__all__ = ["MAX_ROWS", "Selection", "cursor", "page_query", "selection"]
 
 MAX_ROWS = 10_000
 MAX_CONDITIONS = 20
@@ -92,7 +93,7 @@ def page_query(store: ViewStore, view: str, given: QueryParams, chosen: Selectio
         after=given.get("after"),
         until=read_token(store, view, given["token"]) if "token" in given else None,
         at=_moment(given),
-        limit=int(number(given, "limit", 1000, 1, MAX_ROWS)),
+        limit=count(given, "limit", 1000, least=1, most=MAX_ROWS),
     )
     return query if "cursor" not in given else _behind(store, view, query, given)
 
@@ -143,14 +144,6 @@ def _check_column(name: str) -> None:
         raise HttpError(400, f"{name!r} is no name of a column")
 
 
-def one_of(given: QueryParams, name: str) -> str:
-    """Return a parameter that is given once."""
-    values = given.getlist(name)
-    if len(values) > 1:
-        raise HttpError(400, f"{name} is given more than once")
-    return values[0]
-
-
 def _moment(given: QueryParams) -> int | None:
     """Return the moment that `at` names, in milliseconds."""
     text = given.get("at")
@@ -166,17 +159,3 @@ def _moment(given: QueryParams) -> int | None:
         return int(moment.timestamp() * 1000)
     except (OverflowError, ValueError):
         raise HttpError(400, f"at={text} is beyond what a time can be here") from None
-
-
-def number(given: QueryParams, name: str, default: float, least: float, most: float) -> float:
-    """Return a parameter that is a number, or raise `HttpError`."""
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1
-    if not least <= found <= most:
-        raise HttpError(400, f"{name}={text} does not fit: it is a number from {least:g} to {most:g}")
-    return found

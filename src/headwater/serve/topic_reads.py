@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,6 +29,7 @@ from headwater.core.errors import ErrorCode
 from headwater.core.urls import KafkaUrl
 from headwater.record.records import Record
 from headwater.serve.errors import HttpError
+from headwater.serve.parameters import count
 
 __all__ = ["TopicReads"]
 
@@ -76,9 +78,10 @@ class TopicReads:
         """Answer with committed records from an offset on."""
         topic, partition = request.path_params["topic"], request.path_params["partition"]
         self._check(topic)
-        offset = _offset(request)
-        limit = max(1, _number(request, "limit", _RECORDS, MAX_RECORDS))
-        wait = _number(request, "wait", 0, MAX_WAIT_SECONDS)
+        given = request.query_params
+        offset = _offset(given)
+        limit = max(1, count(given, "limit", _RECORDS, most=MAX_RECORDS))
+        wait = count(given, "wait", 0, most=MAX_WAIT_SECONDS)
         page = await self._apart(lambda cluster: self._read(cluster, topic, partition, offset, limit, wait))
         text = ",".join(map(_as_json, page.records))
         head = json.dumps({"topic": topic, "partition": partition, "start": page.start, "end": page.end})
@@ -186,16 +189,6 @@ def _text(name: str, value: bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": b64encode(value or b"").decode()}
 
 
-def _offset(request: Request) -> int:
-    named = {"earliest": EARLIEST, "latest": LATEST}.get(request.query_params.get("offset", "earliest"))
-    return _number(request, "offset", 0, 2**62) if named is None else named
-
-
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-        also = ", earliest or latest" if name == "offset" else ""
-        raise HttpError(400, f"{name}={text} does not fit: it is a number from 0 to {most}{also}")
-    return int(text)
+def _offset(given: QueryParams) -> int:
+    named = {"earliest": EARLIEST, "latest": LATEST}.get(given.get("offset", "earliest"))
+    return count(given, "offset", 0, most=2**62, also=", earliest or latest") if named is None else named

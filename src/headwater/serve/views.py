@@ -17,8 +17,9 @@ from headwater.serve.entries import entry, project
 from headwater.serve.errors import HttpError, refusal
 from headwater.serve.feed import Batch, Feed, slow_option
 from headwater.serve.hub import Hub
+from headwater.serve.parameters import count, number, one_of
 from headwater.serve.progress import Progress
-from headwater.serve.query import MAX_ROWS, cursor, number, one_of, page_query, selection
+from headwater.serve.query import MAX_ROWS, cursor, page_query, selection
 from headwater.serve.streams import EventStream, events_of, messages_of, send_messages
 from headwater.serve.tokens import write_token
 from headwater.serve.watch import Watch
@@ -96,7 +97,7 @@ class Views:
         query = page_query(self._store, view, given, chosen)
         await self._wait(request, view)
         if "history" in given:
-            return await self._history(view, key, int(number(given, "limit", 100, 1, MAX_ROWS)))
+            return await self._history(view, key, count(given, "limit", 100, least=1, most=MAX_ROWS))
         if query.at is None:
             found = await asyncio.to_thread(self._store.row, view, key)
         else:
@@ -120,8 +121,8 @@ class Views:
             return EventStream(_events(batches, self._store.identity))
         if since is None:
             raise HttpError(400, f"say since when, with ?since=TOKEN: GET /views/{view} answers with a token")
-        seconds = number(given, "wait", 0, 0, MAX_WAIT_SECONDS)
-        limit = int(number(given, "limit", 1000, 1, MAX_ROWS))
+        seconds = number(given, "wait", 0, most=MAX_WAIT_SECONDS)
+        limit = count(given, "limit", 1000, least=1, most=MAX_ROWS)
         found, token = await feed.poll(since, seconds=seconds, limit=limit)
         entries = ",".join(entry(change.key, change.row) for change in found)
         body = f'{{"view":{json.dumps(view)},"token":{json.dumps(token)},"changes":[{entries}]}}\n'
@@ -149,7 +150,7 @@ class Views:
         """Wait until the view has read what `wait` names."""
         text = request.query_params.get("wait")
         if text is not None:
-            seconds = number(request.query_params, "timeout", 10, 0, MAX_WAIT_SECONDS)
+            seconds = number(request.query_params, "timeout", 10, most=MAX_WAIT_SECONDS)
             await self._progress.wait(view, text, seconds)
 
     async def _history(self, view: str, key: str, limit: int) -> Response:
