@@ -50,6 +50,10 @@ LONGEST_FIRST = (
     "tests/net/test_crash_transactions.py",
 )
 _RANKS = {scope: rank for rank, scope in enumerate(LONGEST_FIRST)}
+# Spark runs in the process of these tests. A Spark that is new there loads and compiles for ten seconds what an older
+# one has already, so every other process leaves them to its neighbour for as long as it finds something else.
+_WITH_SPARK = ("tests/app/", "tests/docs/test_readme", "tests/pipeline/", "tests/testing/")
+_WITHOUT_SPARK = "tests/pipeline/run/"  # which starts it elsewhere
 
 
 class ByServer(LoadScopeScheduling):  # type: ignore[misc]
@@ -63,6 +67,12 @@ class ByServer(LoadScopeScheduling):  # type: ignore[misc]
         return file
 
     def _assign_work_unit(self, node: Any) -> None:
-        longest = min(self.workqueue, key=lambda scope: _RANKS.get(scope, len(_RANKS)))
+        keeps_spark = self.nodes.index(node) % 2 == 0
+        suiting = [scope for scope in self.workqueue if _has_spark(scope) == keeps_spark]
+        longest = min(suiting or self.workqueue, key=lambda scope: _RANKS.get(scope, len(_RANKS)))
         self.workqueue.move_to_end(longest, last=False)
         super()._assign_work_unit(node)
+
+
+def _has_spark(scope: str) -> bool:
+    return scope.startswith(_WITH_SPARK) and not scope.startswith(_WITHOUT_SPARK)

@@ -139,6 +139,9 @@ def session(options: SessionOptions) -> Iterator[SparkSession]:
 def settings(options: SessionOptions) -> dict[str, str]:
     """Return what is set differently from Spark's defaults."""
     found = _streaming(options) | _python(options.master) | _driver(options)
+    if not _may_find_extensions(options):
+        # Asking every jar for extensions finds those of Spark ML, which take more than a second to begin.
+        found["spark.sql.extensions.test.loadFromCp"] = "false"
     if is_local(options.master):
         found |= _one_machine(options)
     if options.ui_port is not None:
@@ -202,6 +205,13 @@ def _python_of(master: str) -> str:
     is_own = home is None or Path(home).resolve() == Path(pyspark.__file__).resolve().parent
     starts_sooner = is_local(master) and is_own and os.access(_PYTHON, os.X_OK)
     return str(_PYTHON) if starts_sooner else sys.executable
+
+
+def _may_find_extensions(options: SessionOptions) -> bool:
+    """Tell whether Spark's ML is in use, or jars are given that are not PySpark's own."""
+    configured = any(name in os.environ for name in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH"))
+    with_jars = any("jars" in name or "ClassPath" in name for name in options.settings)
+    return configured or with_jars or "pyspark.ml" in sys.modules
 
 
 def _driver(options: SessionOptions) -> dict[str, str]:

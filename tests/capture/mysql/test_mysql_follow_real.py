@@ -178,7 +178,7 @@ def test_writers_during_the_snapshot_and_restarts_lose_and_repeat_nothing(
                     restarts += 1
                     time.sleep(0.02)
             assert restarts > 2
-            deadline = time.monotonic() + 4
+            deadline = time.monotonic() + 2
             while time.monotonic() < deadline:
                 follower.step()
                 if draw.random() < 0.02:

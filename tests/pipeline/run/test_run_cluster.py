@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 
-from headwater.testing.jars import BRIEF_SPARK
+from headwater.testing.class_data import spark_options
 from headwater.testing.process import BrokerProcess, free_port, terminate
 from headwater.views import open_store
 
@@ -62,7 +62,7 @@ def daemon(directory: Path, kind: str, ready: str, *arguments: str) -> Iterator[
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory),
         "SPARK_WORKER_DIR": str(directory),
-        "SPARK_DAEMON_JAVA_OPTS": BRIEF_SPARK,
+        "SPARK_DAEMON_JAVA_OPTS": spark_options(),
         "SPARK_DAEMON_MEMORY": "256m",
     }
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
@@ -130,7 +130,12 @@ def test_the_same_application_runs_on_a_cluster(tmp_path: Path, master: str) -> 
                     "--data=data",
                 ),
                 *(f"--broker=kafka://{broker.bootstrap}", f"--master={master}"),
-                *("-c", "spark.executor.memory=512m", "-c", f"spark.executor.extraJavaOptions={BRIEF_SPARK}"),
+                *(
+                    "-c",
+                    "spark.executor.memory=512m",
+                    "-c",
+                    f"spark.executor.extraJavaOptions={spark_options()}",
+                ),
                 *("-c", "spark.driver.host=127.0.0.1"),
             ],
             capture_output=True,

@@ -90,3 +90,31 @@ def test_a_spark_of_ones_own_and_a_cluster_get_our_python_itself(
     assert settings(SessionOptions("shop", tmp_path, "local"))["spark.pyspark.python"] == sys.executable
     monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
     assert settings(SessionOptions("shop", tmp_path, "local"))["spark.pyspark.python"] != sys.executable
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "modules"),
+    [
+        ({"spark.jars.packages": "a:b:1"}, {}, []),
+        ({"spark.driver.extraClassPath": "/a.jar"}, {}, []),
+        ({}, {"SPARK_CONF_DIR": "/etc/spark"}, []),
+        ({}, {}, ["pyspark.ml"]),
+    ],
+)
+def test_extensions_are_looked_for_where_there_may_be_some(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    environment: dict[str, str],
+    modules: list[str],
+) -> None:
+    name = "spark.sql.extensions.test.loadFromCp"
+    for each in ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.delitem(sys.modules, "pyspark.ml", raising=False)
+    assert settings(SessionOptions("shop", tmp_path))[name] == "false"
+    for each, value in environment.items():
+        monkeypatch.setenv(each, value)
+    for each in modules:
+        monkeypatch.setitem(sys.modules, each, sys)
+    assert name not in settings(SessionOptions("shop", tmp_path, settings=given))
