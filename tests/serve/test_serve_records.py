@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from headwater.app import schema
+from headwater.serve import ingest
 from headwater.serve.checks import MAX_UNREAD, problem, unread
 from headwater.serve.errors import HttpError
 from headwater.serve.records import split
@@ -71,6 +74,18 @@ def test_a_request_holds_so_many_records_and_no_more() -> None:
     with pytest.raises(HttpError, match="at most 10000 records") as caught:
         split(b"[" + b"{}," * 10_000 + b"{}]")
     assert caught.value.status == 413
+
+
+async def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "_BODY_SECONDS", 0.1)
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"{", "more_body": True}
+
+    with pytest.raises(HttpError, match="not there within") as caught:
+        await ingest.read_body(Request({"type": "http", "headers": []}, receive))
+    assert caught.value.status == 408
 
 
 FIELDS = schema.parse(

@@ -10,6 +10,7 @@ long as it likes; with an idempotency key it is one request like an array.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -28,6 +29,7 @@ from headwater.serve.records import MAX_RECORDS, Record, key_of, split, split_li
 __all__ = ["Ingest", "read_body"]
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
+_BODY_SECONDS = 60
 _LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
@@ -199,7 +201,7 @@ async def _lines(request: Request) -> AsyncIterator[list[bytes]]:
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a request's body; refuse one that is too large before all of it is read."""
+    """Return a request's body; refuse one that is too large, or too slow, before all of it is read."""
     too_large = HttpError(
         413, f"a body is at most {MAX_BODY_BYTES} bytes and {MAX_RECORDS} records: send fewer records at once"
     )
@@ -207,8 +209,13 @@ async def read_body(request: Request) -> bytes:
     if not (length.isascii() and length.isdigit()) or int(length) > MAX_BODY_BYTES:
         raise too_large
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise too_large
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise too_large
+    except TimeoutError:
+        late = f"the body was not there within {_BODY_SECONDS} seconds: send fewer records at once"
+        raise HttpError(408, late, {"Connection": "close"}) from None
     return bytes(body)
