@@ -12,8 +12,9 @@ from pathlib import Path
 
 from bench.cep.payments import write_files
 from bench.process import PeakMemory
+from headwater.core.cache import cache_directory
 from headwater.core.errors import HeadwaterError
-from headwater.testing.jars import ESPER, cache_directory, require
+from headwater.testing.jars import ESPER, require
 
 PASSES = 2
 HEAP = "2g"

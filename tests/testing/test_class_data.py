@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from headwater.testing import class_data
-from headwater.testing.class_data import make_kafka_archive, make_spark_archive, spark_options
+from headwater.testing.class_data import make_kafka_archive
 from headwater.testing.jars import (
     BRIEF,
-    BRIEF_SPARK,
     KAFKA_4_3,
     KAFKA_SCRIPTS,
     JarSet,
@@ -42,12 +41,6 @@ def test_an_archive_is_named_to_tools_where_there_is_one(jars: JarSet) -> None:
     assert option not in java_command(jars, "Main", options=KAFKA_SCRIPTS)
 
 
-def test_spark_is_told_of_an_archive_where_there_is_one(jars: JarSet) -> None:
-    assert spark_options() == BRIEF_SPARK
-    class_data.spark_archive().touch()
-    assert spark_options().endswith(f"-XX:SharedArchiveFile={class_data.spark_archive()}")
-
-
 def test_an_archive_is_made_anew_when_a_jar_is_newer(jars: JarSet) -> None:
     jar, archive = jars.directory / "one.jar", shared_classes(jars)
     jar.touch()
@@ -71,18 +64,3 @@ def test_a_tool_takes_its_classes_from_the_archive(java: str) -> None:
     )
     [line] = [line for line in done.stdout.splitlines() if " org.apache.kafka.tools.TopicCommand " in line]
     assert line.endswith("source: shared objects file")
-
-
-@pytest.mark.real
-@pytest.mark.timeout(300)
-def test_spark_takes_its_classes_from_the_archive(java: str, tmp_path: Path) -> None:
-    make_spark_archive()
-    submit = Path(class_data.spark_jars().parent, "bin", "spark-submit")
-    loads = f"{spark_options()} -Xlog:class+load:file={tmp_path}/loads"
-    environment = {
-        **os.environ,
-        "SPARK_SUBMIT_OPTS": loads,
-        "SPARK_HOME": str(class_data.spark_jars().parent),
-    }
-    subprocess.run([submit, "--version"], env=environment, capture_output=True, check=True, timeout=120)
-    assert "source: shared objects file (top)" in (tmp_path / "loads").read_text()

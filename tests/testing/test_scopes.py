@@ -19,21 +19,51 @@ def test_what_is_said_to_take_long_exists() -> None:
     assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
 
 
-def test_the_longest_goes_first_and_what_is_not_named_keeps_its_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> ByServer:
+    """One for two processes."""
     monkeypatch.setattr(LoadScopeScheduling, "_assign_work_unit", _take_first)
     scheduler = object.__new__(ByServer)
+    scheduler.assigned_work = OrderedDict({Process(): {}, Process(): {}})
+    return scheduler
+
+
+class Process:
+    """One of the processes."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+
+def _take_first(scheduler: Any, node: Process) -> None:
+    node.given.append(scheduler.workqueue.popitem(last=False)[0])
+
+
+def test_the_longest_goes_first_and_what_is_not_named_keeps_its_order(scheduler: ByServer) -> None:
     waiting = ["tests/b.py", LONGEST_FIRST[1], "tests/a.py", LONGEST_FIRST[0]]
     scheduler.workqueue = OrderedDict.fromkeys(waiting)
-    taken: list[str] = []
+    process = scheduler.nodes[0]
     while scheduler.workqueue:
-        scheduler._assign_work_unit(taken)
-    assert taken == [*LONGEST_FIRST[:2], "tests/b.py", "tests/a.py"]
+        scheduler._assign_work_unit(process)
+    assert process.given == [*LONGEST_FIRST[:2], "tests/b.py", "tests/a.py"]
 
 
-def _take_first(scheduler: Any, taken: list[str]) -> None:
-    taken.append(scheduler.workqueue.popitem(last=False)[0])
+def test_spark_stays_in_every_other_process(scheduler: ByServer) -> None:
+    spark = [
+        "tests/pipeline/test_joins.py",
+        "tests/app/test_app_docs_run.py",
+        "tests/pipeline/sinks/test_kills.py",
+    ]
+    others = ["tests/net/test_crash.py", "tests/pipeline/run/test_run_once.py"]
+    scheduler.workqueue = OrderedDict.fromkeys([*spark, *others])
+    with_spark, without = scheduler.nodes
+    for _ in range(2):
+        scheduler._assign_work_unit(with_spark)
+        scheduler._assign_work_unit(without)
+    assert set(with_spark.given) < set(spark)
+    assert set(without.given) == set(others)
+    scheduler._assign_work_unit(without)  # or it had nothing to do
+    assert not scheduler.workqueue
 
 
 @pytest.mark.parametrize(

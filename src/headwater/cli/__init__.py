@@ -39,6 +39,7 @@ from headwater.cli.up import up_command
 from headwater.cli.users import users_command
 from headwater.cli.vhosts import vhosts_command
 from headwater.cli.views import views_command
+from headwater.cli.warm_up import warm_up_command
 
 __all__ = ["main"]
 
@@ -83,3 +84,4 @@ main.add_command(up_command)
 main.add_command(users_command)
 main.add_command(vhosts_command)
 main.add_command(views_command)
+main.add_command(warm_up_command)

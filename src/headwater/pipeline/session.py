@@ -25,6 +25,7 @@ from pyspark import accumulators
 from pyspark.sql import SparkSession
 
 from headwater.core.errors import HeadwaterError
+from headwater.pipeline.class_archive import archive_options
 from headwater.pipeline.stderr import jvm_stderr, muted
 
 __all__ = ["GONE", "SessionOptions", "SparkError", "cores", "is_gone", "open_session", "session", "settings"]
@@ -223,8 +224,13 @@ def _driver(options: SessionOptions) -> dict[str, str]:
         # Statistics for jps, in a file under /tmp that a killed JVM leaves there.
         "-XX:-UsePerfData",
     ]
+    if is_local(options.master):
+        java += archive_options()
     return {
-        "spark.driver.extraJavaOptions": " ".join(java),
+        # Spark splits them at spaces, of which a path may have some.
+        "spark.driver.extraJavaOptions": " ".join(
+            f'"{option}"' if " " in option else option for option in java
+        ),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
 

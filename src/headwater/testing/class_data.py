@@ -1,54 +1,28 @@
 """Archives of classes that JVMs share, so that what one has loaded and verified the next maps into memory.
 
 Kafka's tools live for a second and its broker and Spark's session for a few in a test, and half of that goes into
-loading thousands of classes. `python -m headwater.testing.class_data` runs each once and keeps its classes; one that is
-there and newer than its jars costs a look. A JVM that cannot use an archive, another Java's for instance, says nothing
-and does without it.
+loading thousands of classes. `python -m headwater.testing.class_data` runs each of Kafka's once and keeps what they
+load, beside the classes of Spark that `headwater warm-up` keeps; an archive that is there and newer than its jars costs
+a look. A JVM that cannot use one, another Java's for instance, says nothing and does without it.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
+from headwater.core.cache import exclusive
 from headwater.core.errors import HeadwaterError
-from headwater.testing.jars import (
-    BRIEF,
-    BRIEF_SPARK,
-    KAFKA_4_3,
-    cache_directory,
-    exclusive,
-    java_command,
-    shared_classes,
-)
+from headwater.pipeline.class_archive import archive_options, make_archive
+from headwater.testing.jars import BRIEF, BRIEF_SPARK, KAFKA_4_3, java_command, shared_classes
 from headwater.testing.kafka import RealKafka
 
-__all__ = ["make_kafka_archive", "make_spark_archive", "spark_archive", "spark_jars", "spark_options"]
+__all__ = ["make_kafka_archive", "spark_options"]
 
 _SECONDS = 300
-# With other jars before its own, for instance, a JVM would say that it does without the archive.
-_QUIETLY = "-Xlog:cds+dynamic=off"
 _TOOLS = "org.apache.kafka.tools"
-# A query with state over rows of Python: what nearly every pipeline loads.
-_QUERY = """
-from headwater import App
-from headwater.testing import run_app
-
-app = App("classes")
-app.topic("orders", "id string, amount double", key="id")
-
-
-@app.view(key="id")
-def totals(orders):
-    return orders.groupBy("id").agg({"amount": "sum"})
-
-
-run_app(app, {"orders": [{"id": "1", "amount": 2.0}]})
-"""
 
 
 def _is_newer(archive: Path, jars: Path) -> bool:
@@ -105,52 +79,18 @@ def _loaded_by_tools(bootstrap: str, scratch: Path) -> set[str]:
     return found
 
 
-def spark_jars() -> Path:
-    """Return the directory of the jars that PySpark brings."""
-    found = find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
-        raise HeadwaterError("PySpark is missing: install headwater[spark]")
-    return Path(found.submodule_search_locations[0]) / "jars"
-
-
-def spark_archive() -> Path:
-    """Return where the archive of Spark's classes is, or would be."""
-    return cache_directory() / "jars" / "spark.jsa"
-
-
 def spark_options() -> str:
-    """Return what to add to `SPARK_SUBMIT_OPTS`, so that Spark starts soon, with the archive where there is one."""
-    archive = spark_archive()
-    shared = f" {_QUIETLY} -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
-    return f"{BRIEF_SPARK}{shared}"
+    """Return Java's options for Spark to start soon, with the archive of its classes where there is one."""
+    return " ".join((BRIEF_SPARK, *archive_options()))
 
 
-def make_spark_archive() -> Path:
-    """Archive the classes that Spark loads for a query unless that was done, and return the file."""
-    archive, jars = spark_archive(), spark_jars()
-    with exclusive(archive.with_suffix(".lock")), tempfile.TemporaryDirectory() as directory:
-        if _is_newer(archive, jars):
-            return archive
-        made = archive.with_suffix(".new")
-        environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"{_QUIETLY} -XX:ArchiveClassesAtExit={made}"}
-        program = Path(directory) / "query.py"
-        program.write_text(_QUERY)
-        # The archive is whole once the JVM is gone, which holds the pipes longer than Python does.
-        _run([sys.executable, str(program)], Path(directory), environment=environment)
-        made.replace(archive)
-    return archive
-
-
-def _run(
-    command: list[str], directory: Path, *, given: str = "", environment: dict[str, str] | None = None
-) -> None:
+def _run(command: list[str], directory: Path, *, given: str = "") -> None:
     done = subprocess.run(
         command,
         input=given,
         capture_output=True,
         text=True,
         cwd=directory,
-        env=environment,
         timeout=_SECONDS,
     )
     if done.returncode:
@@ -159,7 +99,7 @@ def _run(
 
 def main() -> None:
     """Make both archives, saying where they are."""
-    for archive in (make_kafka_archive(), make_spark_archive()):
+    for archive in (make_kafka_archive(), make_archive()):
         sys.stdout.write(f"{archive}\n")
 
 

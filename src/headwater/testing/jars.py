@@ -7,17 +7,14 @@ and other repositories has no influence on what runs.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.core.cache import cache_directory, exclusive
 from headwater.core.errors import HeadwaterError
 
 __all__ = [
@@ -35,8 +32,6 @@ __all__ = [
     "TIERED_STORAGE",
     "JarSet",
     "MissingProgramError",
-    "cache_directory",
-    "exclusive",
     "java_command",
     "perf_test_classpath",
     "require",
@@ -64,16 +59,6 @@ KAFKA_SCRIPTS = (
 
 class MissingProgramError(HeadwaterError):
     """A program that tests need and this machine lacks; the text says what to install."""
-
-
-def cache_directory() -> Path:
-    """Return where fetched files are kept: HEADWATER_CACHE, else the working copy's or the user's cache."""
-    if named := os.environ.get("HEADWATER_CACHE"):
-        return Path(named)
-    checkout = Path(__file__).resolve().parents[3]
-    if (checkout / "pyproject.toml").is_file():
-        return checkout / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwater"
 
 
 @dataclass(frozen=True)
@@ -152,15 +137,6 @@ def _dependency(artifact: str) -> str:
         f"{classified}<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
         "</dependency>"
     )
-
-
-@contextmanager
-def exclusive(lock: Path) -> Iterator[None]:
-    """Hold a lock of all processes on this machine inside a block."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def require(*programs: str) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from headwater.testing.jars import MYSQL_8_0, JarSet, cache_directory, exclusive
+from headwater.core.cache import cache_directory, exclusive
+from headwater.testing.jars import MYSQL_8_0, JarSet
 from headwater.testing.mariadb import RealMariaDB
 
 __all__ = ["RealMySQL"]

@@ -83,7 +83,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    directory = tmp_path_factory.mktemp("shop")
+    directory = tmp_path_factory.mktemp("my shop")
     with BrokerProcess(directory / "broker") as broker:
         yield Shop(directory, broker)
 
