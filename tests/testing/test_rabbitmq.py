@@ -31,7 +31,7 @@ def processes_of(data: Path) -> list[str]:
     return found
 
 
-def test_it_starts_stops_and_leaves_nothing_running(server: RealRabbitMQ) -> None:
+def test_it_is_killed_starts_again_and_leaves_nothing_running(server: RealRabbitMQ) -> None:
     with server:
         # Its ports and files are its own.
         listed = subprocess.run(["epmd", "-names"], capture_output=True, text=True, timeout=10).stdout
@@ -43,12 +43,6 @@ def test_it_starts_stops_and_leaves_nothing_running(server: RealRabbitMQ) -> Non
         assert any("epmd" in each for each in processes_of(server.data))
         with pytest.raises(ProcessError, match="already runs"):
             server.start()
-    assert not answers(server.host, server.port)
-    assert processes_of(server.data) == []
-
-
-def test_it_is_killed_and_starts_again_on_the_same_data_and_port(server: RealRabbitMQ) -> None:
-    with server:
         port, first = server.port, server.pid
         server.control("add_vhost", "later")
         server.kill()
@@ -57,3 +51,5 @@ def test_it_is_killed_and_starts_again_on_the_same_data_and_port(server: RealRab
         assert server.port == port
         assert server.pid != first
         assert "later" in server.control("list_vhosts").split()
+    assert not answers(server.host, server.port)
+    assert processes_of(server.data) == []
