@@ -22,9 +22,9 @@ from .tools import Tools
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "2000",
 }
-# Kafka keeps what groups may ask for apart from what they get.
-KAFKA_BOUNDS = {"group.consumer.min.heartbeat.interval.ms": "500"}
 
 
 @pytest.fixture(scope="session", params=["headwater", "kafka"], ids=["on-headwater", "on-kafka"])
@@ -35,7 +35,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield Broker("headwater", ours.host, ours.port)
     else:
         request.getfixturevalue("java")
-        with RealKafka(properties=SETTINGS | KAFKA_BOUNDS) as kafka:
+        with RealKafka(properties=SETTINGS) as kafka:
             yield Broker("kafka", kafka.host, kafka.port)
 
 

@@ -1,6 +1,6 @@
 """Configurations as DescribeConfigs shows them: each value, where it comes from, and what stands behind it.
 
-A value comes from the first of: the topic's own settings, this broker's dynamic ones, those of all brokers,
+A value comes from the first of: the topic's or group's own settings, this broker's dynamic ones, those of all brokers,
 the ones that the broker was started with, the defaults. The synonyms of an entry are that chain, from the
 entry's own value down.
 """
@@ -13,6 +13,8 @@ from enum import IntEnum
 from functools import lru_cache
 
 from headwater.broker.broker_settings import BROKER_SETTINGS, DYNAMIC
+from headwater.broker.group_settings import GROUP_CONFIGS, broker_synonym, group_defaults, parse_group
+from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.topic_settings import SYNONYMS, TOPIC_SETTINGS, topic_defaults
 from headwater.broker.topics import Topics
 from headwater.core.settings import Setting, Settings, Value
@@ -31,6 +33,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 _SOURCES = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
@@ -49,7 +52,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One configuration of a topic or a broker."""
+    """One configuration of a topic, a group or a broker."""
 
     setting: Setting
     value: str | None
@@ -67,6 +70,22 @@ def topic_entries(topics: Topics, overrides: Mapping[str, str], settings: Mappin
         chain = (Synonym(name, text, Source.TOPIC), *entry.synonyms)
         entries[name] = replace(entry, value=text, source=Source.TOPIC, synonyms=chain)
     return list(entries.values())
+
+
+def group_entries(topics: Topics, overrides: Mapping[str, str], broker: Mapping[str, Value]) -> list[Entry]:
+    """Return all configurations of a group, under the broker's resolved settings."""
+    layers = _layers(topics)
+    inherited = group_defaults(broker)
+    entries = []
+    for setting in GROUP_CONFIGS:
+        stand_in = broker_synonym(setting.name)
+        chain = _chain(layers, setting if stand_in is None else GROUP_SETTINGS[stand_in])
+        value = inherited[setting.name]
+        if setting.name in overrides:
+            value = parse_group(setting.name, overrides[setting.name])
+            chain = (Synonym(setting.name, setting.text(value), Source.GROUP), *chain)
+        entries.append(Entry(setting, setting.text(value), _source(chain), read_only=False, synonyms=chain))
+    return entries
 
 
 def broker_entries(topics: Topics, settings: Mapping[str, Value], tables: Iterable[Settings]) -> list[Entry]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Section:
     """Settings of one kind, and how a user sets them."""
 
+    of: str
     title: str
     how: str
     settings: Settings
@@ -27,23 +28,36 @@ class Section:
 def sections() -> list[Section]:
     """Return every table of settings there is."""
     from headwater.broker.broker_settings import BROKER_SETTINGS
+    from headwater.broker.group_settings import GROUP_CONFIGS
     from headwater.broker.groups.settings import GROUP_SETTINGS
     from headwater.broker.topic_settings import TOPIC_SETTINGS
     from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
 
     return [
-        Section("Broker settings", "Set with `headwater broker --config NAME=VALUE`.", BROKER_SETTINGS),
         Section(
+            "broker", "Broker settings", "Set with `headwater broker --config NAME=VALUE`.", BROKER_SETTINGS
+        ),
+        Section(
+            "topic",
             "Topic settings",
             "Set for one topic when it is created, or later with any Kafka tool, such as `kafka-configs`.",
             TOPIC_SETTINGS,
         ),
         Section(
+            "group",
             "Group settings",
-            "Set for every consumer group with `headwater broker --config NAME=VALUE`.",
+            "Set for every group with `headwater broker --config NAME=VALUE`.",
             GROUP_SETTINGS,
         ),
         Section(
+            "single group",
+            "Settings of single groups",
+            "Set for one group, before or while it has members, with any Kafka tool, such as "
+            "`kafka-configs --entity-type groups`.",
+            GROUP_CONFIGS,
+        ),
+        Section(
+            "transaction",
             "Transaction settings",
             "Set for every transactional producer with `headwater broker --config NAME=VALUE`.",
             TRANSACTION_SETTINGS,
@@ -91,7 +105,7 @@ def settings_command(as_markdown: bool, as_json: bool) -> None:
             for s in section.settings:
                 line = {
                     "setting": s.name,
-                    "of": section.title.partition(" ")[0].lower(),
+                    "of": section.of,
                     "type": s.kind.name.lower(),
                     "default": s.text(s.default),
                     "meaning": s.help,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from headwater.broker.access.users import Users
 from headwater.broker.broker_settings import BROKER_SETTINGS
 from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import GroupCoordinator
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
@@ -92,7 +93,8 @@ class Node:
         self.users = Users(secrets.token_bytes(32))
         window = Window(self.number("quota.window.num"), 1000 * self.number("quota.window.size.seconds"))
         self.throttle = Throttle(window)
-        self.groups = GroupCoordinator(self.settings, self.topics)
+        self.group_configs = GroupConfigs(self.settings)
+        self.groups = GroupCoordinator(self.settings, self.topics, self.group_configs)
         self.group_service = GroupService(self)
         self.transactions = TransactionCoordinator(self.settings)
         self.transaction_service = TransactionService(self)
@@ -242,6 +244,7 @@ class Node:
         self.producer_ids.replay(record)
         self.users.replay(record)
         self.throttle.replay(record)
+        self.group_configs.replay(record)
         for effect in self.topics.replay(record):
             if isinstance(effect, BrokerConfigChanged):
                 self.settings.update(effect.settings)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import (
     ConsumerHeartbeat,
     ConsumerReply,
@@ -65,6 +66,7 @@ def subscription(*topics: str) -> bytes:
 class Harness:
     def __init__(self, settings: Mapping[str, Value] | None = None) -> None:
         self.settings = {"group.initial.rebalance.delay.ms": 3000, **(settings or {})}
+        self.configs = GroupConfigs(self.settings)
         self.topics = FakeTopics()
         self.log: list[StateRecord] = []
         self.mono_ms = 1000
@@ -76,7 +78,9 @@ class Harness:
         self.start()
 
     def start(self) -> None:
-        self.groups = GroupCoordinator(self.settings, self.topics, lambda: f"id{next(self._ids)}")
+        self.groups = GroupCoordinator(
+            self.settings, self.topics, self.configs, lambda: f"id{next(self._ids)}"
+        )
         for record in self.log:
             self.groups.replay(record)
         self.run(self.groups.loaded(self.now))

@@ -211,7 +211,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_log_holds_what_must_last(self) -> None:
-        copy = GroupCoordinator(self.h.settings, self.h.topics)
+        copy = GroupCoordinator(self.h.settings, self.h.topics, self.h.configs)
         for record in self.h.log:
             copy.replay(record)
         for (group_id, partition), offset in self.offsets.items():

@@ -293,3 +293,17 @@ class TestBothProtocols:
         assert h.joined(join).generation == 1
         h.restart()
         assert (h.committed(), h.committed("h")) == (5, 6)
+
+
+def test_a_groups_own_settings_are_in_force_with_the_next_heartbeat() -> None:
+    h = Harness({"group.consumer.heartbeat.interval.ms": 6000, "group.consumer.min.session.timeout.ms": 1000})
+    h.topics.add("t", 1)
+    joined = h.beat("m", 0)
+    assert joined.heartbeat_interval_ms == 6000
+    own = {"consumer.session.timeout.ms": "9000", "consumer.heartbeat.interval.ms": "5000"}
+    for record in h.configs.alter("g", own):
+        h.configs.replay(record)
+    h.advance(44_000)
+    assert h.beat("m", joined.member_epoch).heartbeat_interval_ms == 5000
+    h.advance(9000)
+    assert h.consumer().is_empty

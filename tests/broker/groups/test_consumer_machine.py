@@ -234,7 +234,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_log_holds_everything(self) -> None:
-        copy = GroupCoordinator(self.h.settings, self.h.topics)
+        copy = GroupCoordinator(self.h.settings, self.h.topics, self.h.configs)
         for record in self.h.log:
             copy.replay(record)
         stored = copy.groups.get("g")

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import GroupCoordinator
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
@@ -37,7 +38,9 @@ class FakeNode:
         self.disk = asyncio.Event()
         self.disk.set()
         self.broken = False
-        self.groups = GroupCoordinator({"group.initial.rebalance.delay.ms": DELAY_MS}, self.topics)
+        self.groups = GroupCoordinator(
+            {"group.initial.rebalance.delay.ms": DELAY_MS}, self.topics, GroupConfigs({})
+        )
         self.group_service = GroupService(self)
         self.group_service.start()
 

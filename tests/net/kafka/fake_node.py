@@ -13,6 +13,7 @@ from uuid import UUID
 from kio.serial import entity_reader
 
 from headwater.broker.broker_settings import BROKER_SETTINGS
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
 from headwater.broker.state import StateRecord
@@ -110,6 +111,7 @@ class FakeNode:
         tables = (*BROKER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS)
         self.settings: dict[str, Value] = Settings(*tables).resolve(given or {})
         self.topics = Topics(self.node_id, given)
+        self.group_configs = GroupConfigs(self.settings)
         self.producer_ids = ProducerIds()
         self.logs = FakeLogs()
         self.commits: list[list[StateRecord]] = []
@@ -122,6 +124,7 @@ class FakeNode:
             self.commits.append(list(records))
         for record in records:
             self.producer_ids.replay(record)
+            self.group_configs.replay(record)
             for effect in self.topics.replay(record):
                 match effect:
                     case TopicCreated(topic):

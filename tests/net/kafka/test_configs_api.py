@@ -73,7 +73,6 @@ async def test_keys_synonyms_and_documentation_when_asked_for() -> None:
         (METRICS, "", ErrorCode.invalid_request),
         (METRICS, "m", ErrorCode.none),
         (GROUP, "", ErrorCode.invalid_request),
-        (GROUP, "g", ErrorCode.none),
         (99, "x", ErrorCode.invalid_request),
     ],
 )
@@ -168,12 +167,57 @@ async def test_increments_that_are_refused(
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [(LOGGER, "--log-level"), (METRICS, "not collected"), (GROUP, "group.consumer.session.timeout.ms")],
+    [(LOGGER, "--log-level"), (METRICS, "not collected")],
 )
 async def test_what_has_no_settings_here_says_so(kind: int, said: str) -> None:
     result = await increment(FakeNode(), kind, "1", ("consumer.session.timeout.ms", SET, "50000"))
     assert result.error_code is ErrorCode.invalid_request
     assert said in result.error_message
+
+
+async def test_a_group_is_described_and_altered() -> None:
+    node = FakeNode({"group.consumer.heartbeat.interval.ms": "6000"})
+    name = "consumer.heartbeat.interval.ms"
+    assert (await increment(node, GROUP, "g", (name, SET, "7000"))).error_code is ErrorCode.none
+    result = await describe(node, GROUP, "g", include_synonyms=True)
+    by_name = {entry.name: entry for entry in result.configs}
+    assert len(by_name) == 17
+    interval, reset = by_name[name], by_name["share.auto.offset.reset"]
+    assert (interval.value, interval.config_source, interval.config_type, interval.read_only) == (
+        "7000",
+        8,
+        3,
+        False,
+    )
+    assert [(s.name, s.value, s.source) for s in interval.synonyms] == [
+        (name, "7000", 8),
+        (f"group.{name}", "6000", 4),
+        (f"group.{name}", "5000", 5),
+    ]
+    assert [(s.name, s.value, s.source) for s in reset.synonyms] == [("share.auto.offset.reset", "latest", 5)]
+    listed = (await ask(node, LIST, 1, resource_types=[GROUP])).config_resources
+    assert [(each.resource_name, each.resource_type) for each in listed] == [("g", GROUP)]
+    assert (await increment(node, GROUP, "g", (name, REMOVE, None))).error_code is ErrorCode.none
+    assert not (await ask(node, LIST, 1, resource_types=[GROUP])).config_resources
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "said"),
+    [
+        ("g", ("nope", SET, "1"), ErrorCode.invalid_config, "Unknown group config name: nope"),
+        ("g", ("share.isolation.level", SET, None), ErrorCode.invalid_request, "Null value not supported"),
+        ("g", ("share.isolation.level", APPEND, "x"), ErrorCode.invalid_config, "Can't APPEND to key"),
+        ("", ("share.isolation.level", SET, "read_committed"), ErrorCode.invalid_request, "Default group"),
+    ],
+)
+async def test_settings_of_a_group_that_do_not_fit(
+    name: str, change: tuple[str, int, str | None], code: ErrorCode, said: str
+) -> None:
+    node = FakeNode()
+    result = await increment(node, GROUP, name, change)
+    assert result.error_code is code
+    assert said in result.error_message
+    assert not node.commits
 
 
 async def test_one_key_or_resource_twice() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups.assignors import ASSIGNORS, AssignorMember
 from headwater.broker.groups.consumer_group import STATIC_LEFT_EPOCH, ConsumerGroup, ConsumerMember
 from headwater.broker.groups.consumer_heartbeat import ConsumerHeartbeat, ConsumerReply, check_epoch, updated
@@ -39,9 +40,15 @@ class ConsumerProtocol:
     """The handlers of the consumer protocol, on groups that the coordinator looks up."""
 
     def __init__(
-        self, config: GroupConfig, timers: Timers, subscriptions: Subscriptions, new_id: Callable[[], str]
+        self,
+        config: GroupConfig,
+        configs: GroupConfigs,
+        timers: Timers,
+        subscriptions: Subscriptions,
+        new_id: Callable[[], str],
     ) -> None:
         self._config = config
+        self._configs = configs
         self._timers = timers
         self._subscriptions = subscriptions
         self._new_id = new_id
@@ -80,14 +87,13 @@ class ConsumerProtocol:
         if after != member:
             out.records.append(current_record(group.group_id, after.member_id, after.current()))
             self._watch_revocation(group, after, at)
-        self._timers.set(
-            _session(group, after.member_id), at.mono_ms + self._config.consumer_session_timeout_ms
-        )
+        settings = self._configs.settings_of_group(group.group_id)
+        self._timers.set(_session(group, after.member_id), at.mono_ms + settings.consumer_session_timeout_ms)
         changed = after.assigned != before.assigned
         out.reply = ConsumerReply(
             after.member_id,
             after.epoch,
-            self._config.consumer_heartbeat_interval_ms,
+            settings.consumer_heartbeat_interval_ms,
             after.assigned if request.is_full or changed else None,
         )
         return out
@@ -165,10 +171,9 @@ class ConsumerProtocol:
 
     def loaded(self, group: ConsumerGroup, at: Moment) -> None:
         """Give every member that the log brought back a fresh session."""
+        session_ms = self._configs.settings_of_group(group.group_id).consumer_session_timeout_ms
         for member in group.members.values():
-            self._timers.set(
-                _session(group, member.member_id), at.mono_ms + self._config.consumer_session_timeout_ms
-            )
+            self._timers.set(_session(group, member.member_id), at.mono_ms + session_ms)
             self._watch_revocation(group, member, at)
 
     def assignor_of(self, group: ConsumerGroup) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import records
 from headwater.broker.groups.classic import ClassicProtocol, JoinRequest, MemberIdentity, SyncRequest
 from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
@@ -47,6 +48,7 @@ class GroupCoordinator:
         self,
         settings: Mapping[str, Value],
         topics: TopicsView,
+        configs: GroupConfigs,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._config = GroupConfig.of(settings)
@@ -54,7 +56,7 @@ class GroupCoordinator:
         self._rebalance = Rebalance(self._config, self._timers)
         self._subscriptions = Subscriptions(topics)
         self._classic = ClassicProtocol(self._config, self._timers, self._rebalance, new_id)
-        self._consumer = ConsumerProtocol(self._config, self._timers, self._subscriptions, new_id)
+        self._consumer = ConsumerProtocol(self._config, configs, self._timers, self._subscriptions, new_id)
         self._live = False
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()

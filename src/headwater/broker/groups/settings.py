@@ -1,4 +1,7 @@
-"""The settings of consumer groups: Kafka's names, defaults and bounds."""
+"""The broker's settings of groups: Kafka's names, defaults and bounds.
+
+Those that a single group may have a value of its own for, and their bounds, are made from `group_settings`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from headwater.broker.group_settings import for_broker
 from headwater.core.settings import Kind, Setting, Settings, Value, between, one_of
 
 ASSIGNORS = ("uniform", "range")
@@ -38,20 +42,6 @@ GROUP_SETTINGS = Settings(
         Kind.INT,
         _MAX_INT,
         "The most members that a group of the classic protocol takes.",
-        between(1),
-    ),
-    Setting(
-        "group.consumer.session.timeout.ms",
-        Kind.INT,
-        45_000,
-        "A member of the consumer protocol that is silent for this long leaves its group.",
-        between(1),
-    ),
-    Setting(
-        "group.consumer.heartbeat.interval.ms",
-        Kind.INT,
-        5000,
-        "How often members of the consumer protocol are told to send a heartbeat.",
         between(1),
     ),
     Setting(
@@ -90,19 +80,18 @@ GROUP_SETTINGS = Settings(
         "How often committed offsets are searched for expired ones.",
         between(1),
     ),
+    *for_broker(),
 )
 
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """The resolved settings of `GROUP_SETTINGS`, typed."""
+    """The resolved settings of `GROUP_SETTINGS` that are the same for every group, typed."""
 
     initial_rebalance_delay_ms: int
     min_session_timeout_ms: int
     max_session_timeout_ms: int
     max_size: int
-    consumer_session_timeout_ms: int
-    consumer_heartbeat_interval_ms: int
     consumer_max_size: int
     assignors: tuple[str, ...]
     offset_metadata_max_bytes: int
@@ -122,8 +111,6 @@ class GroupConfig:
             min_session_timeout_ms=number("group.min.session.timeout.ms"),
             max_session_timeout_ms=number("group.max.session.timeout.ms"),
             max_size=number("group.max.size"),
-            consumer_session_timeout_ms=number("group.consumer.session.timeout.ms"),
-            consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
             consumer_max_size=number("group.consumer.max.size"),
             assignors=cast("tuple[str, ...]", assignors),
             offset_metadata_max_bytes=number("offset.metadata.max.bytes"),

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.broker.broker_settings import BROKER_SETTINGS, DYNAMIC
 from headwater.broker.config_changes import apply_changes
-from headwater.broker.config_entries import Entry, broker_entries, default_broker_entries, topic_entries
+from headwater.broker.config_entries import (
+    Entry,
+    broker_entries,
+    default_broker_entries,
+    group_entries,
+    topic_entries,
+)
+from headwater.broker.group_settings import GROUP_CONFIGS
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.state import StateRecord
 from headwater.broker.topic_names import problem_with
@@ -35,8 +42,6 @@ class Resource(IntEnum):
 _FIXED: dict[int, str] = {
     Resource.BROKER_LOGGER: "Levels of loggers cannot be altered: the option --log-level says what the broker logs",
     Resource.CLIENT_METRICS: "Client metrics cannot be configured: clients' telemetry is not collected here",
-    Resource.GROUP: "A single group has no settings here: every group has the broker's, for instance "
-    "group.consumer.session.timeout.ms",
 }
 """Why settings of these are refused, though Kafka has them."""
 
@@ -44,7 +49,7 @@ Change = Callable[["Node", Any], list[StateRecord]]
 
 
 async def describe_configs(node: Node, request: Request, message: Any) -> Answer:
-    """Describe topics and brokers, whole or by the keys that are asked for."""
+    """Describe topics, groups and brokers, whole or by the keys that are asked for."""
     documented = getattr(message, "include_documentation", False)
     results = []
     for resource in message.resources:
@@ -90,10 +95,16 @@ def _entries(node: Node, kind: int, name: str) -> list[Entry]:
         case Resource.BROKER_LOGGER:
             _check_broker(node, name, "Broker id", str(node.node_id))
             return []
-        case Resource.CLIENT_METRICS | Resource.GROUP:
+        case Resource.CLIENT_METRICS:
             if not name:
-                raise ApiError(ErrorCode.invalid_request, "The name of the resource must not be empty")
+                raise ApiError(
+                    ErrorCode.invalid_request, "Client metrics subscription name must not be empty"
+                )
             return []
+        case Resource.GROUP:
+            if not name:
+                raise ApiError(ErrorCode.invalid_request, "Group name must not be empty")
+            return group_entries(node.topics, node.group_configs.by_group.get(name, {}), node.settings)
         case _:
             raise ApiError(ErrorCode.invalid_request, f"Unsupported resource type: {kind}")
 
@@ -176,6 +187,8 @@ def _replacement(node: Node, resource: Any) -> list[StateRecord]:
             return node.topics.alter_topic(resource.resource_name, configs)
         case Resource.BROKER:
             return _alter_broker(node, resource.resource_name, configs)
+        case Resource.GROUP:
+            return node.group_configs.alter(resource.resource_name, configs)
         case _:
             raise _cannot_alter(resource.resource_type)
 
@@ -195,6 +208,9 @@ def _increment(node: Node, resource: Any) -> list[StateRecord]:
             current = node.topics.broker_configs.get(name, {})
             inherited = node.topics.broker_settings
             return _alter_broker(node, name, apply_changes(current, changes, BROKER_SETTINGS, inherited))
+        case Resource.GROUP:
+            own = node.group_configs.by_group.get(name, {})
+            return node.group_configs.alter(name, apply_changes(own, changes, GROUP_CONFIGS, {}))
         case _:
             raise _cannot_alter(resource.resource_type)
 
@@ -222,6 +238,7 @@ async def list_config_resources(node: Node, request: Request, message: Any) -> A
     if not kinds <= set(Resource):
         return {"error_code": ErrorCode.unsupported_version, "config_resources": ()}
     names: dict[int, list[str]] = {
+        Resource.GROUP: list(node.group_configs.by_group),
         Resource.BROKER_LOGGER: [str(node.node_id)],
         Resource.BROKER: [str(node.node_id)],
         Resource.TOPIC: list(node.topics.by_name),
