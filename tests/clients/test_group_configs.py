@@ -45,7 +45,7 @@ def listed(raw: Raw) -> set[str]:
 def test_a_group_without_settings_of_its_own_has_the_brokers(raw: Raw) -> None:
     found = described(raw, unique("unknown"))
     assert {name: entry.value for name, entry in found.items()} == {
-        "consumer.assignment.interval.ms": "1000",
+        "consumer.assignment.interval.ms": "0",
         "consumer.heartbeat.interval.ms": "500",
         "consumer.session.timeout.ms": "45000",
         "share.assignment.interval.ms": "1000",

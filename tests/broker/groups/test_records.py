@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headwater.broker.groups import records
 from headwater.broker.groups.packing import CorruptGroupRecord
 from headwater.broker.groups.records import (
+    ClassicProtocols,
     CommittedOffset,
     CurrentAssignment,
     MemberState,
@@ -51,10 +52,27 @@ members = st.builds(
     StoredMember, names, optional, names, names, i32, i32, st.binary(max_size=30), st.binary(max_size=30)
 )
 groups = st.builds(StoredGroup, names, i32, optional, optional, i64, st.lists(members, max_size=3).map(tuple))
+classic = st.builds(
+    ClassicProtocols, i32, st.lists(st.tuples(names, st.binary(max_size=30)), max_size=3).map(tuple)
+)
 subscriptions = st.builds(
-    Subscription, optional, optional, names, names, st.frozensets(names, max_size=4), optional, i32, optional
+    Subscription,
+    optional,
+    optional,
+    names,
+    names,
+    st.frozensets(names, max_size=4),
+    optional,
+    i32,
+    optional,
+    st.none() | classic,
 )
 currents = st.builds(CurrentAssignment, i32, i32, st.sampled_from(MemberState), assignments, assignments)
+KAFKAS_CLASSIC_MEMBER = bytes.fromhex(
+    "00000269000263032f6802027400000003e8000100120100001e61020672616e6765040102030000"
+)
+"""What Kafka 4.3.0 writes of a member of a consumer group that uses the classic protocol."""
+
 shapes = st.dictionaries(names, st.builds(TopicShape, st.uuids(), i32), max_size=4)
 
 
@@ -149,3 +167,12 @@ def test_a_kind_from_the_future_is_passed_over() -> None:
 def test_a_value_from_the_future_is_refused() -> None:
     with pytest.raises(CorruptGroupRecord, match="version 9"):
         records.decode_group(b"\0\x09")
+
+
+def test_a_member_that_uses_the_classic_protocol_is_stored_as_kafka_stores_it() -> None:
+    classic_protocol = ClassicProtocols(7777, (("range", b"\1\2\3"),))
+    member = Subscription("i", None, "c", "/h", frozenset({"t"}), None, 1000, None, classic_protocol)
+    assert records.member_record("g", "m", member).value == KAFKAS_CLASSIC_MEMBER
+    assert records.decode_member(KAFKAS_CLASSIC_MEMBER) == member
+    null = KAFKAS_CLASSIC_MEMBER[:20] + bytes.fromhex("01000100")
+    assert records.decode_member(null).classic is None, "Kafka says so explicitly"

@@ -8,7 +8,7 @@ broker computes who shall own what, and brings every member there at the member'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from headwater.broker.group_configs import GroupConfigs
@@ -67,113 +67,135 @@ class ConsumerProtocol:
         known = self._find_member(group, request)
         before = known or ConsumerMember(request.member_id or self._new_id())
         view = group
-        if before.epoch == STATIC_LEFT_EPOCH and request.member_epoch == 0:
-            absent_id = before.member_id
-            before = replace(before, member_id=request.member_id or self._new_id(), epoch=0, previous_epoch=0)
-            self._replace_member(group, absent_id, before, out.records)
-            view = group.with_replaced(absent_id, before)
+        if request.member_epoch == 0 and known is not None and _gave_way(known, request):
+            new_id = request.member_id or self._new_id()
+            before, view = self.replace_member(group, known, new_id, out.records)
         member = replace(before, subscription=updated(before.subscription, request))
-        if member.subscription != before.subscription:
-            out.records.append(member_record(group.group_id, member.member_id, member.subscription))
-        target_epoch, target = view.target_epoch, view.targets.get(member.member_id, {})
-        joins = known is None or _wants_other(before.subscription, member.subscription)
-        # Most heartbeats bring nothing new: only the others look at the whole group.
-        if joins or group.seen_topics_version != self._subscriptions.version or view.epoch > target_epoch:
-            target_epoch, target = self._update_target(view, member, out.records, bump=joins)
-            group.seen_topics_version = self._subscriptions.version
-        after = member
-        if not member.reconciled_to(target_epoch):
-            after = reconcile(member, target_epoch, target, view.owners, request.owned)
+        after = self.advance(view, before, member, request.owned, out.records, is_new=known is None)
+        group.seen_topics_version = view.seen_topics_version
         if after != member:
-            out.records.append(current_record(group.group_id, after.member_id, after.current()))
             self._watch_revocation(group, after, at)
-        settings = self._configs.settings_of_group(group.group_id)
-        self._timers.set(_session(group, after.member_id), at.mono_ms + settings.consumer_session_timeout_ms)
+        self.touch(group, after, at)
         changed = after.assigned != before.assigned
         out.reply = ConsumerReply(
             after.member_id,
             after.epoch,
-            settings.consumer_heartbeat_interval_ms,
+            self._configs.settings_of_group(group.group_id).consumer_heartbeat_interval_ms,
             after.assigned if request.is_full or changed else None,
         )
         return out
 
+    def advance(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        member: ConsumerMember,
+        owned: Assignment | None,
+        records: list[StateRecord],
+        *,
+        is_new: bool,
+    ) -> ConsumerMember:
+        """Return a member whose subscription may have changed one step on its way to its target."""
+        if member.subscription != before.subscription:
+            records.append(member_record(group.group_id, member.member_id, member.subscription))
+        target_epoch, target = group.target_epoch, group.targets.get(member.member_id, {})
+        joins = is_new or _wants_other(before.subscription, member.subscription)
+        # Most heartbeats bring nothing new: only the others look at the whole group.
+        if joins or group.seen_topics_version != self._subscriptions.version or group.epoch > target_epoch:
+            target_epoch, target = self._update_target(group, member, records, bump=joins)
+            group.seen_topics_version = self._subscriptions.version
+        after = member
+        if not member.reconciled_to(target_epoch):
+            after = reconcile(member, target_epoch, target, group.owners, owned)
+        if after != member:
+            records.append(current_record(group.group_id, after.member_id, after.current()))
+        return after
+
     def _find_member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember | None:
-        """Return who the heartbeat comes from, None for a new member, or raise for an impostor."""
-        joins = request.member_epoch == 0
+        """Return who sends the heartbeat, or whose place it takes; None for a new member. Raise for an impostor."""
+        if request.member_epoch != 0:
+            member = group.identified(request.member_id, request.instance_id)
+            check_epoch(member, request)
+            return member
+        # Also one that is still known, since it was fenced or its goodbye was lost: it owns nothing now.
+        known = group.members.get(request.member_id)
         if request.instance_id is None:
-            if joins:
-                # Also one that is still known, since it was fenced or its goodbye was lost: it owns nothing now.
-                return group.members.get(request.member_id)
-            member = group.member(request.member_id)
-        else:
-            holder = group.static_member(request.instance_id)
-            if joins:
-                if holder is not None and holder.epoch != STATIC_LEFT_EPOCH:
-                    raise ApiError(
-                        ErrorCode.unreleased_instance_id,
-                        f"Static member {request.member_id} with instance id {request.instance_id} cannot join "
-                        f"the group because the instance id is owned by {holder.member_id} member.",
-                    )
-                return holder or group.members.get(request.member_id)
-            member = self._static(group, request)
-        check_epoch(member, request)
-        return member
-
-    def _static(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
-        holder = group.static_member(request.instance_id or "")
-        if holder is None:
-            raise ApiError(ErrorCode.unknown_member_id, f"Instance id {request.instance_id} is unknown.")
-        if holder.member_id != request.member_id:
+            return known
+        holder = group.static_member(request.instance_id)
+        if holder is not None and not _gave_way(holder, request):
             raise ApiError(
-                ErrorCode.fenced_instance_id,
-                f"Static member {request.member_id} with instance id {request.instance_id} "
-                f"was fenced by member {holder.member_id}.",
+                ErrorCode.unreleased_instance_id,
+                f"Static member {request.member_id} with instance id {request.instance_id} cannot join "
+                f"the group because the instance id is owned by {holder.member_id} member.",
             )
-        return holder
+        return holder or known
 
-    def _replace_member(
-        self, group: ConsumerGroup, old_id: str, member: ConsumerMember, records: list[StateRecord]
-    ) -> None:
-        if old_id != member.member_id:
-            records += _removal(group, old_id)
-            self._cancel(group, old_id)
-        records.append(member_record(group.group_id, member.member_id, member.subscription))
-        records.append(target_record(group.group_id, member.member_id, group.targets.get(old_id, {})))
-        records.append(current_record(group.group_id, member.member_id, member.current()))
+    def replace_member(
+        self, group: ConsumerGroup, old: ConsumerMember, new_id: str, records: list[StateRecord]
+    ) -> tuple[ConsumerMember, ConsumerGroup]:
+        """Return a static member under the id that it came back with, and the group with it in its place."""
+        member = replace(old, member_id=new_id, epoch=0, previous_epoch=0)
+        if old.member_id != new_id:
+            records += member_tombstones(group.group_id, old.member_id)
+            self._cancel(group, old.member_id)
+        records.append(member_record(group.group_id, new_id, member.subscription))
+        records.append(target_record(group.group_id, new_id, group.targets.get(old.member_id, {})))
+        records.append(current_record(group.group_id, new_id, member.current()))
+        return member, group.with_replaced(old.member_id, member)
 
-    def leave(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> Outcome[ConsumerReply]:
-        """Let a member go, or a static member for a while."""
-        member = (
-            group.member(request.member_id) if request.instance_id is None else self._static(group, request)
+    def leave_for_a_while(
+        self, group: ConsumerGroup, member: ConsumerMember, request: ConsumerHeartbeat
+    ) -> Outcome[ConsumerReply]:
+        """Keep the place of a static member until its session ends."""
+        absent = replace(member, epoch=STATIC_LEFT_EPOCH, pending_revocation={})
+        self._timers.cancel(TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id))
+        return Outcome(
+            ConsumerReply(member.member_id, request.member_epoch),
+            [current_record(group.group_id, member.member_id, absent.current())],
         )
-        if request.member_epoch == STATIC_LEFT_EPOCH:
-            out: Outcome[ConsumerReply] = Outcome()
-            absent = replace(member, epoch=STATIC_LEFT_EPOCH, pending_revocation={})
-            out.records.append(current_record(group.group_id, member.member_id, absent.current()))
-            self._timers.cancel(TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id))
-        else:
-            out = Outcome(records=self.fence(group, member.member_id))
-        out.reply = ConsumerReply(member.member_id, request.member_epoch)
-        return out
 
-    def fence(self, group: ConsumerGroup, member_id: str) -> list[StateRecord]:
-        """Return the records that take a member out of the group."""
-        records = _removal(group, member_id)
+    def fence(self, group: ConsumerGroup, member_ids: Collection[str]) -> list[StateRecord]:
+        """Return the records that take members out of the group."""
+        records = [
+            record for member_id in member_ids for record in member_tombstones(group.group_id, member_id)
+        ]
         topics = self._subscriptions.shapes(
-            m.subscription for m in group.members.values() if m.member_id != member_id
+            m.subscription for m in group.members.values() if m.member_id not in member_ids
         )
         if topics != group.topics:
             records.append(partitions_record(group.group_id, topics))
         records.append(epoch_record(RecordKind.CONSUMER_GROUP, group.group_id, group.epoch + 1))
-        self._cancel(group, member_id)
+        self.forget(group, member_ids)
         return records
+
+    def forget(self, group: ConsumerGroup, member_ids: Iterable[str]) -> None:
+        """Drop the timers of members that go."""
+        for member_id in member_ids:
+            self._cancel(group, member_id)
+
+    def touch(self, group: ConsumerGroup, member: ConsumerMember, at: Moment) -> None:
+        """Let a member's session begin anew."""
+        classic = member.subscription.classic
+        if classic is None:
+            session_ms = self._configs.settings_of_group(group.group_id).consumer_session_timeout_ms
+        else:
+            session_ms = classic.session_timeout_ms
+        key = TimerKey(TimerKind.SESSION, group.group_id, member.member_id)
+        self._timers.set(key, at.mono_ms + session_ms)
+
+    def topics_differ(self, group: ConsumerGroup) -> bool:
+        """Return whether the group's topics are others than those its assignment is for."""
+        if group.seen_topics_version == self._subscriptions.version:
+            return False
+        if self._subscriptions.shapes(m.subscription for m in group.members.values()) != group.topics:
+            return True
+        group.seen_topics_version = self._subscriptions.version
+        return False
 
     def loaded(self, group: ConsumerGroup, at: Moment) -> None:
         """Give every member that the log brought back a fresh session."""
-        session_ms = self._configs.settings_of_group(group.group_id).consumer_session_timeout_ms
         for member in group.members.values():
-            self._timers.set(_session(group, member.member_id), at.mono_ms + session_ms)
+            self.touch(group, member, at)
             self._watch_revocation(group, member, at)
 
     def assignor_of(self, group: ConsumerGroup) -> str:
@@ -187,7 +209,8 @@ class ConsumerProtocol:
 
     def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember, at: Moment) -> None:
         timer = TimerKey(TimerKind.REBALANCE, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        # One of the classic protocol is told to join again, and has a time for that.
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.subscription.classic is None:
             self._timers.set(timer, at.mono_ms + member.subscription.rebalance_timeout_ms)
         else:
             self._timers.cancel(timer)
@@ -220,8 +243,8 @@ class ConsumerProtocol:
         return epoch, computed[member.member_id]
 
     def _cancel(self, group: ConsumerGroup, member_id: str) -> None:
-        self._timers.cancel(_session(group, member_id))
-        self._timers.cancel(TimerKey(TimerKind.REBALANCE, group.group_id, member_id))
+        for kind in (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.JOIN, TimerKind.SYNC):
+            self._timers.cancel(TimerKey(kind, group.group_id, member_id))
 
 
 def group_tombstones(group: ConsumerGroup) -> list[StateRecord]:
@@ -236,9 +259,10 @@ def group_tombstones(group: ConsumerGroup) -> list[StateRecord]:
     ]
 
 
-def _removal(group: ConsumerGroup, member_id: str) -> list[StateRecord]:
+def member_tombstones(group_id: str, member_id: str) -> list[StateRecord]:
+    """Return the records that delete a member."""
     return [
-        tombstone(kind, group.group_id, member_id)
+        tombstone(kind, group_id, member_id)
         for kind in (
             RecordKind.CONSUMER_CURRENT_MEMBER,
             RecordKind.CONSUMER_TARGET_MEMBER,
@@ -247,8 +271,11 @@ def _removal(group: ConsumerGroup, member_id: str) -> list[StateRecord]:
     ]
 
 
-def _session(group: ConsumerGroup, member_id: str) -> TimerKey:
-    return TimerKey(TimerKind.SESSION, group.group_id, member_id)
+def _gave_way(holder: ConsumerMember, request: ConsumerHeartbeat) -> bool:
+    """Return whether a static member joins in the place of one that left for a while, or by the other protocol."""
+    if request.instance_id is None or holder.subscription.instance_id != request.instance_id:
+        return False
+    return holder.epoch == STATIC_LEFT_EPOCH or holder.subscription.classic is not None
 
 
 def _wants_other(before: Subscription, after: Subscription) -> bool:

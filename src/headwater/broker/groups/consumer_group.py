@@ -81,9 +81,9 @@ class ConsumerGroup:
             return "Stable"
         return "Reconciling"
 
-    def static_member(self, instance_id: str) -> ConsumerMember | None:
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """Return the member that has this instance id."""
-        member_id = self.instances.get(instance_id)
+        member_id = None if instance_id is None else self.instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def subscribes_to(self, topic: str) -> bool:
@@ -100,9 +100,38 @@ class ConsumerGroup:
                 f"Member {member_id} is not a member of group {self.group_id}.",
             ) from None
 
+    def identified(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return a member, or raise what Kafka answers to one that is not, or no longer, it."""
+        if instance_id is None:
+            return self.member(member_id)
+        holder = self.static_member(instance_id)
+        if holder is None:
+            raise ApiError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+        if holder.member_id != member_id:
+            raise ApiError(
+                ErrorCode.fenced_instance_id,
+                f"Static member {member_id} with instance id {instance_id} "
+                f"was fenced by member {holder.member_id}.",
+            )
+        return holder
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Return whether others still have something of what a member shall own."""
+        return any(
+            self.owners.get((topic, partition), member.member_id) != member.member_id
+            for topic, partitions in self.targets.get(member.member_id, {}).items()
+            for partition in partitions
+        )
+
     def validate_epoch(self, member_id: str, epoch: int) -> None:
         """Raise what Kafka answers to a request about offsets whose member is at another epoch."""
-        expected = self.member(member_id).epoch
+        member = self.member(member_id)
+        expected = member.epoch
+        if epoch != expected and member.subscription.classic is not None:
+            raise ApiError(
+                ErrorCode.illegal_generation,
+                f"The received generation id {epoch} does not match the expected member epoch {expected}.",
+            )
         if epoch != expected:
             raise ApiError(
                 ErrorCode.stale_member_epoch,

@@ -115,7 +115,11 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
 def updated(subscription: Subscription, request: ConsumerHeartbeat) -> Subscription:
     """Return the subscription after what the heartbeat says about it."""
-    changes: dict[str, object] = {"client_id": request.client_id, "client_host": request.client_host}
+    changes: dict[str, object] = {
+        "client_id": request.client_id,
+        "client_host": request.client_host,
+        "classic": None,
+    }
     for name, value in (
         ("instance_id", request.instance_id),
         ("rack_id", request.rack_id),

@@ -22,11 +22,19 @@ from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGrou
 from headwater.broker.groups.consumer import ConsumerProtocol, group_tombstones
 from headwater.broker.groups.consumer_group import LEFT_EPOCH, STATIC_LEFT_EPOCH, ConsumerGroup
 from headwater.broker.groups.consumer_heartbeat import ConsumerHeartbeat, ConsumerReply, validate
+from headwater.broker.groups.migration import Migration
+from headwater.broker.groups.mixed import MixedProtocol
 from headwater.broker.groups.offsets import OffsetCommit, Offsets
 from headwater.broker.groups.outcome import JoinReply, Moment, Outcome, SyncReply, Ticket
 from headwater.broker.groups.pending import PendingOffsets, Place
 from headwater.broker.groups.rebalance import Rebalance
-from headwater.broker.groups.records import CommittedOffset, MemberState, RecordKey, RecordKind, StoredGroup
+from headwater.broker.groups.records import (
+    CommittedOffset,
+    MemberState,
+    RecordKey,
+    RecordKind,
+    StoredGroup,
+)
 from headwater.broker.groups.settings import GroupConfig
 from headwater.broker.groups.subscriptions import Subscriptions, TopicsView
 from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
@@ -57,8 +65,19 @@ class GroupCoordinator:
         self._subscriptions = Subscriptions(topics)
         self._classic = ClassicProtocol(self._config, self._timers, self._rebalance, new_id)
         self._consumer = ConsumerProtocol(self._config, configs, self._timers, self._subscriptions, new_id)
+        self._mixed = MixedProtocol(self._config, self._timers, self._consumer, topics, new_id)
         self._live = False
         self.groups: dict[str, Group] = {}
+        self._migration = Migration(
+            self._config,
+            topics,
+            self._subscriptions,
+            self._rebalance,
+            self._classic,
+            self._consumer,
+            self._mixed,
+            self.groups,
+        )
         self.offsets = Offsets()
         self.pending = PendingOffsets()
 
@@ -167,8 +186,8 @@ class GroupCoordinator:
         elif isinstance(group, ConsumerGroup):
             member = group.members.get(key.member)
             stuck = member is not None and member.state is MemberState.UNREVOKED_PARTITIONS
-            if member is not None and (key.kind is TimerKind.SESSION or stuck):
-                out.records += self._consumer.fence(group, key.member)
+            if member is not None and (key.kind is not TimerKind.REBALANCE or stuck):
+                self._migration.remove(group, {key.member}, at, out)
         elif group is not None:
             match key.kind:
                 case TimerKind.SESSION:
@@ -207,7 +226,10 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, ticket, at)
         if group is not None and not group.is_empty:
-            return Outcome(JoinReply("", ErrorCode.inconsistent_group_protocol))
+            try:
+                return self._migration.join(group, request, ticket, at)
+            except ApiError as error:
+                return Outcome(JoinReply("", error.code))
         if request.member_id:
             return Outcome(JoinReply(request.member_id, ErrorCode.unknown_member_id))
         created = ClassicGroup(request.group_id, at.wall_ms)
@@ -225,9 +247,14 @@ class GroupCoordinator:
         if not request.group_id:
             return Outcome(SyncReply(ErrorCode.invalid_group_id))
         group = self.groups.get(request.group_id)
-        if not isinstance(group, ClassicGroup) or group.is_empty:
+        if group is None or group.is_empty:
             return Outcome(SyncReply(ErrorCode.unknown_member_id))
-        return self._classic.sync(group, request, ticket, at)
+        if isinstance(group, ClassicGroup):
+            return self._classic.sync(group, request, ticket, at)
+        try:
+            return self._mixed.sync(group, request, at)
+        except ApiError as error:
+            return Outcome(SyncReply(error.code))
 
     def heartbeat(
         self, at: Moment, group_id: str, generation: int, member_id: str, instance_id: str | None = None
@@ -236,9 +263,11 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.invalid_group_id
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             return ErrorCode.unknown_member_id
         try:
+            if isinstance(group, ConsumerGroup):
+                return self._mixed.heartbeat(group, generation, member_id, instance_id, at)
             return self._classic.heartbeat(group, generation, member_id, instance_id, at)
         except ApiError as error:
             return error.code
@@ -250,9 +279,11 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(ErrorCode.invalid_group_id)
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             return Outcome([ErrorCode.unknown_member_id for _ in identities])
-        return self._classic.leave(group, list(identities), at)
+        if isinstance(group, ClassicGroup):
+            return self._classic.leave(group, list(identities), at)
+        return self._migration.leave(group, identities, at)
 
     # The consumer protocol
 
@@ -265,12 +296,14 @@ class GroupCoordinator:
         joins = request.member_epoch == 0
         if isinstance(group, ConsumerGroup):
             if request.member_epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
-                return self._consumer.leave(group, request)
+                return self._migration.consumer_leave(group, request, at)
             return self._consumer.heartbeat(group, request, at)
         if group is None and not joins:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
-        if group is not None and not (joins and group.is_empty):
+        if group is not None and not joins:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} is not a consumer group.")
+        if group is not None and not group.is_empty:
+            return self._migration.upgrade(group, request, at)
         out = self._consumer.heartbeat(ConsumerGroup(request.group_id), request, at)
         if group is not None:
             out.records[:0] = _tombstones(group)
@@ -309,8 +342,7 @@ class GroupCoordinator:
             group.validate_commit(request.member_id, request.instance_id, request.generation)
             self._classic.touch(group, request.member_id, at)
         elif request.generation >= 0 or not group.is_empty:
-            group.member(request.member_id)
-            if request.version < 9:
+            if group.member(request.member_id).subscription.classic is None and request.version < 9:
                 raise ApiError(
                     ErrorCode.unsupported_version,
                     "OffsetCommit version 9 or above must be used by members using the modern group protocol",

@@ -82,6 +82,11 @@ class Writer:
             self.uvarint(len(encoded) + 1)
             self._buffer += encoded
 
+    def compact_blob(self, value: bytes) -> None:
+        """Write compact bytes."""
+        self.uvarint(len(value) + 1)
+        self._buffer += value
+
     def compact_array(self, items: Sequence[T], write: Callable[[T], None]) -> None:
         """Write a compact array, each item with `write`."""
         self.uvarint(len(items) + 1)
@@ -158,6 +163,15 @@ class Reader:
     def blob(self) -> bytes:
         """Read bytes with a 32-bit length."""
         return self._take(self.i32())
+
+    def nullable_blob(self) -> bytes | None:
+        """Read bytes with a 32-bit length, or null."""
+        size = self.i32()
+        return None if size < 0 else self._take(size)
+
+    def compact_blob(self) -> bytes:
+        """Read compact bytes."""
+        return self._take(self.uvarint() - 1)
 
     def compact_nullable_string(self) -> str | None:
         """Read a compact string, or null."""

@@ -137,10 +137,10 @@ class Rebalance:
             self.prepare_rebalance(group, at, out)
 
     def forget(self, group: ClassicGroup) -> None:
-        """Drop the timers of a group that is deleted."""
+        """Drop the timers of a group that is deleted, or became a consumer group, whose members keep their own."""
         for kind in (TimerKind.JOIN, TimerKind.SYNC):
             self._timers.cancel(TimerKey(kind, group.group_id))
-        for member_id in (*group.members, *group.pending_join):
+        for member_id in group.pending_join:
             self._timers.cancel(session_timer(group, member_id))
 
     def touch(self, group: ClassicGroup, member: ClassicMember, at: Moment) -> None:

@@ -7,7 +7,7 @@ version. Kafka's numbers, and the version written here:
     2  GroupMetadata                     value 3; a classic group's last stable generation
     3  ConsumerGroupMetadata             value 0; a consumer group's epoch
     4  ConsumerGroupPartitionMetadata    value 0; topics and partition counts its assignment is for
-    5  ConsumerGroupMemberMetadata       value 0; what a member subscribes to
+    5  ConsumerGroupMemberMetadata       value 0; what a member subscribes to, and by which protocol
     6  ConsumerGroupTargetAssignmentMetadata  value 0; the epoch of the target assignment
     7  ConsumerGroupTargetAssignmentMember    value 0; what a member shall own
     8  ConsumerGroupCurrentMemberAssignment   value 0; what a member owns, and has yet to give up
@@ -20,7 +20,7 @@ and one of our own, which Kafka's tools pass over:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from uuid import UUID
 
@@ -53,6 +53,10 @@ _WITH_MEMBER = {
 
 
 _WITH_PARTITION = {RecordKind.OFFSET, RecordKind.PENDING_OFFSET}
+
+
+_CLASSIC_TAG = 0
+"""The tagged field of a member's subscription with what it told by the classic protocol."""
 
 
 class MemberState(IntEnum):
@@ -113,8 +117,16 @@ class StoredGroup:
 
 
 @dataclass(frozen=True)
+class ClassicProtocols:
+    """What a member of a consumer group that uses the classic protocol told in its JoinGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True)
 class Subscription:
-    """What a member of the consumer protocol told about itself."""
+    """What a member of a consumer group told about itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -124,6 +136,8 @@ class Subscription:
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicProtocols | None = None
+    """None for a member that uses the consumer protocol."""
 
 
 @dataclass(frozen=True)
@@ -330,14 +344,42 @@ def member_record(group: str, member: str, value: Subscription) -> StateRecord:
     out.compact_string(value.topic_regex)
     out.i32(value.rebalance_timeout_ms)
     out.compact_string(value.server_assignor)
-    out.no_tags()
+    out.tags({} if value.classic is None else {_CLASSIC_TAG: _encode_classic(value.classic)})
     return StateRecord(encode_key(RecordKey(RecordKind.CONSUMER_MEMBER, group, member)), out.done())
+
+
+def _encode_classic(value: ClassicProtocols) -> bytes:
+    out = Writer()
+    out.i8(1)  # not null
+    out.i32(value.session_timeout_ms)
+
+    def protocol(item: tuple[str, bytes]) -> None:
+        out.compact_string(item[0])
+        out.compact_blob(item[1])
+        out.no_tags()
+
+    out.compact_array(value.protocols, protocol)
+    out.no_tags()
+    return out.done()
+
+
+def _decode_classic(data: bytes) -> ClassicProtocols | None:
+    reader = Reader(data)
+    if reader.i8() == 0:
+        return None
+
+    def protocol() -> tuple[str, bytes]:
+        item = reader.compact_string(), reader.compact_blob()
+        reader.skip_tags()
+        return item
+
+    return ClassicProtocols(reader.i32(), tuple(reader.compact_array(protocol)))
 
 
 def decode_member(data: bytes) -> Subscription:
     """Return the subscription in a record's value."""
     reader, _ = _open(data, 0)
-    return Subscription(
+    subscription = Subscription(
         reader.compact_nullable_string(),
         reader.compact_nullable_string(),
         reader.compact_string(),
@@ -347,6 +389,8 @@ def decode_member(data: bytes) -> Subscription:
         reader.i32(),
         reader.compact_nullable_string(),
     )
+    classic = reader.tags().get(_CLASSIC_TAG)
+    return subscription if classic is None else replace(subscription, classic=_decode_classic(classic))
 
 
 def target_record(group: str, member: str, assignment: Assignment) -> StateRecord:

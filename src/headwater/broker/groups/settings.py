@@ -14,6 +14,12 @@ from headwater.core.settings import Kind, Setting, Settings, Value, between, one
 
 ASSIGNORS = ("uniform", "range")
 _MAX_INT = 2**31 - 1
+_POLICIES = ("disabled", "downgrade", "upgrade", "bidirectional")
+
+
+def _policy(text: str) -> str | None:
+    return one_of(*_POLICIES)(text.lower())
+
 
 GROUP_SETTINGS = Settings(
     Setting(
@@ -59,6 +65,14 @@ GROUP_SETTINGS = Settings(
         one_of(*ASSIGNORS),
     ),
     Setting(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        "Whether groups that have members move between the protocols: `upgrade` from the classic to the consumer "
+        "protocol, `downgrade` back, `bidirectional` both, `disabled` neither. Empty groups always do.",
+        _policy,
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4096,
@@ -94,6 +108,10 @@ class GroupConfig:
     max_size: int
     consumer_max_size: int
     assignors: tuple[str, ...]
+    upgrades: bool
+    """Whether a classic group with members may become a consumer group."""
+    downgrades: bool
+    """Whether a consumer group whose last member of that protocol is gone becomes a classic group."""
     offset_metadata_max_bytes: int
     offsets_retention_ms: int
     offsets_check_interval_ms: int
@@ -106,6 +124,7 @@ class GroupConfig:
             return cast(int, values.get(name, GROUP_SETTINGS[name].default))
 
         assignors = values.get("group.consumer.assignors") or ASSIGNORS
+        policy = str(values.get("group.consumer.migration.policy", "bidirectional")).lower()
         return cls(
             initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
             min_session_timeout_ms=number("group.min.session.timeout.ms"),
@@ -113,6 +132,8 @@ class GroupConfig:
             max_size=number("group.max.size"),
             consumer_max_size=number("group.consumer.max.size"),
             assignors=cast("tuple[str, ...]", assignors),
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
             offset_metadata_max_bytes=number("offset.metadata.max.bytes"),
             offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
             offsets_check_interval_ms=number("offsets.retention.check.interval.ms"),

@@ -27,7 +27,7 @@ ALL_GROUP_OPERATIONS = sum(1 << op for op in (_READ, _DELETE, _DESCRIBE, _DESCRI
 """What everybody may do with a group where nothing is forbidden, as Kafka's bit field."""
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
-_CONSUMER_MEMBER_TYPE = 1
+_CLASSIC_MEMBER_TYPE, _CONSUMER_MEMBER_TYPE = 0, 1
 
 
 def _milliseconds(value: timedelta) -> int:
@@ -273,7 +273,7 @@ def _described_member(node: Node, group: ConsumerGroup, member: ConsumerMember) 
         "subscribed_topic_regex": subscription.topic_regex,
         "assignment": _described_assignment(node, member.assigned),
         "target_assignment": _described_assignment(node, group.targets.get(member.member_id, {})),
-        "member_type": _CONSUMER_MEMBER_TYPE,
+        "member_type": _CONSUMER_MEMBER_TYPE if subscription.classic is None else _CLASSIC_MEMBER_TYPE,
     }
 
 
