@@ -114,22 +114,22 @@ def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
 
 
 def updated(subscription: Subscription, request: ConsumerHeartbeat) -> Subscription:
-    """Return the subscription after what the heartbeat says about it."""
-    changes: dict[str, object] = {
+    """Return the subscription after what the heartbeat says about it: mostly nothing."""
+    told = {
         "client_id": request.client_id,
         "client_host": request.client_host,
-        "classic": None,
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "topic_names": request.topic_names,
+        "server_assignor": request.server_assignor,
     }
-    for name, value in (
-        ("instance_id", request.instance_id),
-        ("rack_id", request.rack_id),
-        ("topic_names", request.topic_names),
-        ("server_assignor", request.server_assignor),
-    ):
-        if value is not None:
-            changes[name] = value
+    changes: dict[str, object] = {
+        name: value for name, value in told.items() if value not in (None, getattr(subscription, name))
+    }
     if request.topic_regex is not None:
         changes["topic_regex"] = request.topic_regex or None
     if request.rebalance_timeout_ms != -1:
         changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
-    return replace(subscription, **changes)  # type: ignore[arg-type]
+    if subscription.classic is not None:
+        changes["classic"] = None
+    return replace(subscription, **changes) if changes else subscription  # type: ignore[arg-type]

@@ -266,9 +266,9 @@ class GroupCoordinator:
         if group is None:
             return ErrorCode.unknown_member_id
         try:
-            if isinstance(group, ConsumerGroup):
-                return self._mixed.heartbeat(group, generation, member_id, instance_id, at)
-            return self._classic.heartbeat(group, generation, member_id, instance_id, at)
+            if isinstance(group, ClassicGroup):
+                return self._classic.heartbeat(group, generation, member_id, instance_id, at)
+            return self._mixed.heartbeat(group, generation, member_id, instance_id, at)
         except ApiError as error:
             return error.code
 
