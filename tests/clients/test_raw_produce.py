@@ -9,9 +9,13 @@ import zlib
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
 from headwater.record.batch import checksum
+from headwater.record.codecs import Codec
+from headwater.record.records import Record, encode_batch
 
 from .brokers import Broker, eventually, unique
 from .confluent import read
@@ -69,6 +73,53 @@ def test_an_accepted_batch_is_answered_with_its_place(raw: Raw, topic: str) -> N
     assert (first.base_offset, second.base_offset) == (0, 3)
     assert (second.log_append_time, second.log_start_offset) == (None, 0)
     assert (second.record_errors, second.error_message) == ((), None)
+
+
+def keyed(*records: tuple[bytes | None, int], codec: Codec = Codec.NONE) -> bytes:
+    """Make a batch of records with these keys and timestamps."""
+    made = [Record(offset=at, timestamp=ms, key=key, value=b"v") for at, (key, ms) in enumerate(records)]
+    return bytes(encode_batch(made, codec=codec))
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_refused_batch_names_the_records_at_fault(
+    raw: Raw, admin: AdminClient, version: int, codec: Codec
+) -> None:
+    name, now = unique("compacted"), int(time.time() * 1000)
+    made = NewTopic(name, num_partitions=1, config={"cleanup.policy": "compact"})
+    admin.create_topics([made])[name].result(20)
+    eventually(lambda: end_offsets(raw, name), lambda seen: seen == [0])
+
+    def refused(*records: tuple[bytes | None, int]) -> Any:
+        data = [{"name": name, "partition_data": [{"index": 0, "records": keyed(*records, codec=codec)}]}]
+        [found] = raw.call("produce", version, acks=-1, timeout=10_000, topic_data=data).responses
+        return found.partition_responses[0]
+
+    def told(answer: Any) -> list[tuple[int, str]]:
+        return [(each.batch_index, each.batch_index_error_message) for each in answer.record_errors]
+
+    keyless = refused((b"k", now), (None, now), (b"k", now), (None, now))
+    late = now + 10 * 3_600_000
+    both = refused((b"k", late), (None, now), (None, late))
+    assert keyless.error_code == ErrorCode.invalid_record
+    assert both.error_code == ErrorCode.invalid_timestamp
+    if version < 8:
+        return
+    no_key = f"Compacted topic cannot accept message without key in topic partition {name}-0"
+    assert told(keyless) == [(1, no_key), (3, no_key)]
+    assert keyless.error_message == (
+        "One or more records have been rejected due to 2 record errors in total, and only showing the first three "
+        f"errors at most: [RecordError(batchIndex=1, message='{no_key}'), "
+        f"RecordError(batchIndex=3, message='{no_key}')]"
+    )
+    [(first, problem), *others] = told(both)
+    assert first == 0
+    assert problem.startswith(
+        f"Timestamp {late} of message with offset 0 is out of range. The timestamp should be"
+    )
+    assert others == [(1, no_key), (2, no_key)]
+    assert both.error_message == "One or more records have been rejected due to invalid timestamp"
 
 
 @pytest.mark.parametrize("rest", [b"\0" * 5, batch()[:40], batch()[:-1]], ids=["few", "half", "almost"])

@@ -17,7 +17,7 @@ from kio.serial import entity_reader
 from effort import examples
 from headwater.wire.kafka.errors import MalformedRequest
 from headwater.wire.kafka.primitives import MAX_ELEMENTS, encode_uvarint
-from headwater.wire.kafka.produce import PartitionResult, encode_produce_response, parse_produce
+from headwater.wire.kafka.produce import PartitionResult, Refusal, encode_produce_response, parse_produce
 from headwater.wire.kafka.schema import request_type, response_type
 from headwater.wire.kafka.versions import SERVED, Api
 
@@ -138,6 +138,13 @@ def test_tagged_fields_are_skipped_up_to_the_bound_over_the_whole_request() -> N
         parse_produce(many, 0, len(many), 9)
 
 
+refusals = st.builds(
+    Refusal,
+    st.text(max_size=300),
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.text(max_size=200)), max_size=200).map(tuple),
+)
+
+
 @st.composite
 def results(draw: st.DrawFn, version: int) -> list[PartitionResult]:
     topics: list[Any] = draw(
@@ -155,7 +162,7 @@ def results(draw: st.DrawFn, version: int) -> list[PartitionResult]:
             draw(offsets),
             -1 if (moment := draw(seconds)) is None else moment * 1000,
             draw(offsets),
-            draw(st.none() | st.text(max_size=300)),
+            draw(st.none() | st.text(max_size=300) | refusals),
         )
         for topic in topics
         for _ in range(draw(st.integers(1, 3)))
@@ -178,13 +185,18 @@ def test_kio_reads_from_a_response_what_was_put_in(version: int, data: st.DataOb
     assert [topic_of(topic) for topic in response.responses] == [topic for topic, _ in expected]
     for topic, (_, group) in zip(response.responses, expected, strict=True):
         for got, want in zip(topic.partition_responses, group, strict=True):
-            _, index, code, base, appended, log_start, message = want
+            _, index, code, base, appended, log_start, told = want
+            message, faults = (told, ()) if isinstance(told, str | None) else told
             assert (got.index, got.error_code, got.base_offset) == (index, code, base)
             moment = None if appended < 0 else datetime.fromtimestamp(appended / 1000, UTC)
             assert got.log_append_time == moment
             assert getattr(got, "log_start_offset", log_start) == log_start
             assert getattr(got, "error_message", message) == message
-            assert getattr(got, "record_errors", ()) == ()
+            errors = [
+                (each.batch_index, each.batch_index_error_message)
+                for each in getattr(got, "record_errors", ())
+            ]
+            assert errors == (list(faults) if version >= 8 else [])
 
 
 def test_a_topic_id_stands_in_the_response_as_it_came() -> None:

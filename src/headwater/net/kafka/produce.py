@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headwater.core.errors import ApiError, ErrorCode, HeadwaterError
 from headwater.log.errors import PartitionError
 from headwater.log.partition import PartitionLog
+from headwater.net.kafka.refused import refused_records
 from headwater.net.kafka.transaction_service import admit
 from headwater.record.batch import CODEC_MASK, CorruptBatch, InvalidBatch, check, check_produced
 from headwater.record.codecs import Codec
@@ -23,6 +24,7 @@ from headwater.wire.kafka.frames import RequestHeader
 from headwater.wire.kafka.produce import (
     PartitionResult,
     ProduceRequest,
+    Refusal,
     encode_produce_response,
     parse_produce,
 )
@@ -40,6 +42,10 @@ _ZSTD_SINCE = 7
 _PRODUCE = int(Api.PRODUCE)
 TIMED_EVERY = 16
 """Timing a request is most of what metrics cost it: docs/decisions/0006-metrics-by-hand.md."""
+
+
+class KeylessRecord(InvalidBatch):
+    """A batch for a compacted topic with records that have no key."""
 
 
 def produce(connection: KafkaConnection, header: RequestHeader, buffer: memoryview, end: int) -> None:
@@ -72,7 +78,14 @@ def produce(connection: KafkaConnection, header: RequestHeader, buffer: memoryvi
         except (ApiError, CorruptBatch, InvalidBatch, PartitionError) as error:
             counters.errors[_PRODUCE, int(error.code)] += 1
             _log_refusal(connection, topic, partition, error)
-            results.append((topic, partition, int(error.code), -1, -1, -1, str(error)))
+            code, why = error.code, cast("str | Refusal", str(error))
+            if isinstance(error, KeylessRecord) or code is ErrorCode.invalid_timestamp:
+                place = f"{log.topic}-{partition}"
+                code, why = refused_records(decode_batch(buffer, start), place, log.config, now_ms) or (
+                    code,
+                    why,
+                )
+            results.append((topic, partition, int(code), -1, -1, -1, why))
         else:
             stamped = now_ms if log.config.log_append_time else -1
             results.append((topic, partition, _NONE, offset, stamped, log.start_offset, None))
@@ -155,7 +168,7 @@ def _log_of(node: Node, topic: str | bytes, partition: int) -> PartitionLog:
 
 def _check_keys(buffer: memoryview, start: int) -> None:
     if any(record.key is None for record in decode_batch(buffer, start)):
-        raise InvalidBatch("a compacted topic takes no record without a key")
+        raise KeylessRecord("a compacted topic takes no record without a key")
 
 
 def _after_failure(node: Node, result: PartitionResult) -> PartitionResult:

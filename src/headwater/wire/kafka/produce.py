@@ -25,7 +25,7 @@ from headwater.wire.kafka.primitives import (
     too_many,
 )
 
-__all__ = ["PartitionResult", "ProduceRequest", "encode_produce_response", "parse_produce"]
+__all__ = ["PartitionResult", "ProduceRequest", "Refusal", "encode_produce_response", "parse_produce"]
 
 _FLEXIBLE = 9
 _TOPIC_IDS = 13
@@ -41,7 +41,7 @@ _FLEXIBLE_HEAD = struct.Struct(">iiB")
 _V3 = struct.Struct(">ihqq")
 _V5 = struct.Struct(">ihqqq")
 _V8 = struct.Struct(">ihqqqi")
-_V9 = struct.Struct(">ihqqqB")
+_V9 = struct.Struct(">ihqqq")
 _NO_MESSAGE_V8 = struct.Struct(">ihqqqih")
 _NO_MESSAGE_V9 = struct.Struct(">ihqqqBBB")
 
@@ -49,9 +49,17 @@ _NO_MESSAGE_V9 = struct.Struct(">ihqqqBBB")
 #: Null records start and end at -1.
 ProducedPartition = tuple[str | bytes, int, int, int]
 
+
+class Refusal(NamedTuple):
+    """Why a batch was refused, and for each record that is at fault, by its place in the batch, why it is."""
+
+    message: str
+    records: tuple[tuple[int, str], ...]
+
+
 #: (topic name or id, partition, error code, base offset, log append time in ms or -1,
 #: log start offset, error message).
-PartitionResult = tuple[str | bytes, int, int, int, int, int, str | None]
+PartitionResult = tuple[str | bytes, int, int, int, int, int, str | Refusal | None]
 
 
 class ProduceRequest(NamedTuple):
@@ -207,14 +215,27 @@ def _partition(version: int, result: PartitionResult) -> bytes:
     if version >= _FLEXIBLE:
         if message is None:
             return _NO_MESSAGE_V9.pack(index, code, base, appended, log_start, 1, 0, 0)
-        text = message.encode()
-        fixed = _V9.pack(index, code, base, appended, log_start, 1)
-        return fixed + encode_uvarint(len(text) + 1) + text + b"\0"
+        message, records = (message, ()) if isinstance(message, str) else message
+        fixed = _V9.pack(index, code, base, appended, log_start)
+        errors = (_I32.pack(place) + _compact(problem) + b"\0" for place, problem in records)
+        return b"".join((fixed, encode_uvarint(len(records) + 1), *errors, _compact(message), b"\0"))
     if version == 8:
         if message is None:
             return _NO_MESSAGE_V8.pack(index, code, base, appended, log_start, 0, -1)
-        text = message.encode()
-        return _V8.pack(index, code, base, appended, log_start, 0) + _I16.pack(len(text)) + text
+        message, records = (message, ()) if isinstance(message, str) else message
+        fixed = _V8.pack(index, code, base, appended, log_start, len(records))
+        errors = (_I32.pack(place) + _string(problem) for place, problem in records)
+        return b"".join((fixed, *errors, _string(message)))
     if version >= 5:
         return _V5.pack(index, code, base, appended, log_start)
     return _V3.pack(index, code, base, appended)
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return encode_uvarint(len(data) + 1) + data
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _I16.pack(len(data)) + data
