@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.broker.rates import Rate, Rates, Window
+from headwater.broker.rates import Bucket, Rate, Rates, Window
 from headwater.testing.clock import ManualClock
 
 WINDOW = Window(11, 1000)
@@ -83,7 +83,7 @@ def test_whoever_obeys_takes_no_more_than_the_limit_in_the_long_run(
 
 
 def test_takers_heard_of_least_lately_are_forgotten() -> None:
-    rates = Rates(WINDOW, limit=2)
+    rates = Rates(Rate, WINDOW, limit=2)
     rates.of("a").record(7, 0)
     rates.of("b").record(7, 0)
     rates.of("a")
@@ -99,3 +99,29 @@ def test_a_short_window_still_divides_by_some_time(count: int) -> None:
     rate.record(5000, 0)
     assert rate.throttle_ms(1000, 0) > 0
     assert Window(count, 1000).capacity(1000) == 1000
+
+
+def test_a_bucket_may_be_overdrawn_once() -> None:
+    bucket = Bucket(WINDOW)
+    assert bucket.overdrawn_ms(5, 0) == 0
+    bucket.take(60, 5, 0)  # of the 55 that eleven seconds are worth
+    assert bucket.overdrawn_ms(5, 0) == 1000
+    assert bucket.overdrawn_ms(5, 999) == 1
+    assert bucket.overdrawn_ms(5, 1000) == 0
+    bucket.take(1, 5, 10**9)
+    bucket.take(54, 5, 10**9)
+    assert bucket.overdrawn_ms(5, 10**9) == 0
+    bucket.take(1, 5, 10**9)
+    assert bucket.overdrawn_ms(5, 10**9) == 200
+
+
+@given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(1, 50)), min_size=1, max_size=40))
+def test_who_waits_as_told_gets_no_more_than_the_limit_and_one_draught(
+    draughts: list[tuple[int, int]],
+) -> None:
+    bucket, now, taken = Bucket(WINDOW), 0, 0
+    for pause, amount in draughts:
+        now += pause + bucket.overdrawn_ms(5, now + pause)
+        bucket.take(amount, 5, now)
+        taken += amount
+        assert taken <= 5 * (11 + now / 1000) + 50 + 1

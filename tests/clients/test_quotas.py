@@ -257,3 +257,41 @@ def test_a_real_consumer_is_slowed_down_to_its_rate(broker: Broker, raw: Raw, to
     took = time.monotonic() - began
     consumer.close()
     assert took >= (count * size - 11 * rate) / rate
+
+
+def test_a_client_that_has_made_too_many_partitions_waits(broker: Broker) -> None:
+    name = unique("made")
+
+    def create(raw: Raw, suffix: str, partitions: int, version: int = 7) -> tuple[ErrorCode, int]:
+        wanted = {"name": f"{name}-{suffix}", "num_partitions": partitions, "replication_factor": 1}
+        answer = raw.call("create_topics", version, topics=[wanted], timeout=10_000)
+        return answer.topics[0].error_code, round(answer.throttle_time.total_seconds() * 1000)
+
+    quota = {"controller_mutation_rate": 4.0}
+    with Raw(broker) as raw:
+        alter(raw, {"client-id": "raw"}, quota)
+        eventually(lambda: described(raw, "client-id", "raw"), lambda seen: seen == quota)
+        assert create(raw, "a", 46) == (ErrorCode.none, 0), "44 of them are free, and the rest is owed"
+        code, wait_ms = create(raw, "b", 1)
+        assert code is ErrorCode.throttling_quota_exceeded
+        assert 0 < wait_ms <= 500
+        began = time.monotonic()
+        assert create(raw, "b", 2) == (ErrorCode.none, 0)
+        assert time.monotonic() - began >= 0.8 * wait_ms / 1000, "it was not read before"
+        code, wait_ms = create(raw, "c", 1, version=5)
+        assert (code, 0 < wait_ms <= 750) == (ErrorCode.none, True), "older clients are served, and wait"
+    with Raw(broker) as raw:
+        deletion = raw.call(
+            "delete_topics", 6, topics=[{"name": f"{name}-a", "topic_id": None}], timeout=10_000
+        )
+        assert deletion.responses[0].error_code is ErrorCode.throttling_quota_exceeded
+    with Raw(broker) as raw:
+        alter(raw, {"client-id": "raw"}, dict.fromkeys(quota))
+        eventually(lambda: described(raw, "client-id", "raw"), lambda seen: not seen)
+        growth = raw.call(
+            "create_partitions",
+            3,
+            topics=[{"name": f"{name}-c", "count": 40, "assignments": None}],
+            timeout=10_000,
+        )
+        assert growth.results[0].error_code is ErrorCode.none

@@ -34,6 +34,20 @@ _OWN: Final = (
         "A connection that is silent for this long is closed; -1 closes none.",
     ),
     Setting(
+        "controller.quota.window.num",
+        Kind.INT,
+        11,
+        "How many samples' worth of `controller_mutation_rate` a quiet client may create or delete at once.",
+        between(1),
+    ),
+    Setting(
+        "controller.quota.window.size.seconds",
+        Kind.INT,
+        1,
+        "How long each of these samples is.",
+        between(1),
+    ),
+    Setting(
         "default.replication.factor",
         Kind.INT,
         1,

@@ -24,6 +24,7 @@ __all__ = [
     "CONNECTIONS",
     "CONSUMED",
     "IP",
+    "MUTATIONS",
     "PRODUCED",
     "REQUESTS",
     "USER",
@@ -43,9 +44,10 @@ PRODUCED: Final = "producer_byte_rate"
 CONSUMED: Final = "consumer_byte_rate"
 REQUESTS: Final = "request_percentage"
 CONNECTIONS: Final = "connection_creation_rate"
+MUTATIONS: Final = "controller_mutation_rate"
 
 _WHOLE: Final = {PRODUCED: 2**63 - 1, CONSUMED: 2**63 - 1, CONNECTIONS: 2**31 - 1}
-_CLIENT_KEYS: Final = frozenset({PRODUCED, CONSUMED, REQUESTS, "controller_mutation_rate"})
+_CLIENT_KEYS: Final = frozenset({PRODUCED, CONSUMED, REQUESTS, MUTATIONS})
 _IP_KEYS: Final = frozenset({CONNECTIONS})
 
 _PREFIX: Final = b"quota/"

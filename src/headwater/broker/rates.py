@@ -1,17 +1,22 @@
-"""Rates over a sliding window of samples, as Kafka measures what quotas limit.
+"""Rates over a sliding window of samples, as Kafka measures what most quotas limit, and buckets of tokens.
 
 A rate is what the last `count` samples hold, divided by the time since the oldest of them began, and by no
 less than all samples but one: a client that was quiet may send several seconds' worth at once.
+
+A bucket fills with what is granted, up to what all samples together are worth. Whoever finds it not overdrawn may
+take any amount, and the next one waits until what was taken too much has come in.
+
 Time comes in as an argument and only ever grows.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-__all__ = ["Rate", "Rates", "Window"]
+__all__ = ["Bucket", "Rate", "Rates", "Window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +85,52 @@ class Rate:
             samples.pop(0)
 
 
-class Rates:
-    """The rates of many takers, of whom those heard of least lately are forgotten beyond a limit."""
+class Bucket:
+    """What somebody may still take."""
 
-    def __init__(self, window: Window, limit: int = 10_000) -> None:
+    __slots__ = ("_seen_ms", "_tokens", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._tokens = float("inf")
+        self._seen_ms = 0
+
+    def take(self, amount: float, limit: float, now_ms: int) -> None:
+        """Take an amount, whatever is left."""
+        self._fill(limit, now_ms)
+        self._tokens -= amount
+
+    def overdrawn_ms(self, limit: float, now_ms: int) -> int:
+        """Return after how long nothing is taken too much any more, at `limit` a second."""
+        self._fill(limit, now_ms)
+        return max(0, round(-self._tokens / limit * 1000))
+
+    def _fill(self, limit: float, now_ms: int) -> None:
+        most = limit * self._window.count * self._window.span_ms / 1000
+        self._tokens = min(most, self._tokens + limit * (now_ms - self._seen_ms) / 1000)
+        self._seen_ms = now_ms
+
+
+T = TypeVar("T", Rate, Bucket)
+
+
+class Rates(Generic[T]):
+    """The rates or buckets of many takers, of whom those heard of least lately are forgotten beyond a limit."""
+
+    def __init__(self, kind: Callable[[Window], T], window: Window, limit: int = 10_000) -> None:
         self.window = window
+        self._kind: Callable[[Window], T] = kind
         self._limit = limit
-        self._rates: OrderedDict[Hashable, Rate] = OrderedDict()
+        self._rates: OrderedDict[Hashable, T] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rates)
 
-    def of(self, taker: Hashable) -> Rate:
+    def of(self, taker: Hashable) -> T:
         """Return the rate of a taker."""
         rate = self._rates.get(taker)
         if rate is None:
-            rate = self._rates[taker] = Rate(self.window)
+            rate = self._rates[taker] = self._kind(self.window)
             if len(self._rates) > self._limit:
                 self._rates.popitem(last=False)
         else:

@@ -91,8 +91,7 @@ class Node:
         self.topics = Topics(self.node_id, config)
         self.producer_ids = ProducerIds()
         self.users = Users(secrets.token_bytes(32))
-        window = Window(self.number("quota.window.num"), 1000 * self.number("quota.window.size.seconds"))
-        self.throttle = Throttle(window)
+        self.throttle = Throttle(self._window("quota"), self._window("controller.quota"))
         self.group_configs = GroupConfigs(self.settings)
         self.groups = GroupCoordinator(self.settings, self.topics, self.group_configs)
         self.group_service = GroupService(self)
@@ -148,6 +147,9 @@ class Node:
     def number(self, name: str) -> int:
         """Return a setting that is a whole number."""
         return cast(int, self.settings[name])
+
+    def _window(self, kind: str) -> Window:
+        return Window(self.number(f"{kind}.window.num"), 1000 * self.number(f"{kind}.window.size.seconds"))
 
     def name_of(self, topic_id: bytes) -> str | None:
         """Return the name of the topic with this id."""

@@ -16,6 +16,7 @@ from headwater.broker.broker_settings import BROKER_SETTINGS
 from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
+from headwater.broker.rates import Window
 from headwater.broker.state import StateRecord
 from headwater.broker.topics import NewTopic, PartitionsAdded, Topic, TopicCreated, TopicDeleted, Topics
 from headwater.broker.transactions.settings import TRANSACTION_SETTINGS
@@ -24,6 +25,7 @@ from headwater.core.settings import Settings, Value
 from headwater.log.config import LogConfig
 from headwater.net.kafka import cluster, configs, metadata, offsets, topics, transactions
 from headwater.net.kafka.api import Request
+from headwater.net.kafka.throttle import Throttle
 from headwater.testing.clock import ManualClock
 from headwater.wire.kafka.schema import FieldSchema, fields_of, request_type, response_type
 from headwater.wire.kafka.writer import make_writer
@@ -113,6 +115,7 @@ class FakeNode:
         self.topics = Topics(self.node_id, given)
         self.group_configs = GroupConfigs(self.settings)
         self.producer_ids = ProducerIds()
+        self.throttle = Throttle(Window())
         self.logs = FakeLogs()
         self.commits: list[list[StateRecord]] = []
         self.failing: ApiError | None = None
@@ -125,6 +128,7 @@ class FakeNode:
         for record in records:
             self.producer_ids.replay(record)
             self.group_configs.replay(record)
+            self.throttle.replay(record)
             for effect in self.topics.replay(record):
                 match effect:
                     case TopicCreated(topic):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from headwater.broker.quotas import Alteration
 from headwater.core.errors import ApiError, ErrorCode
 
 from .fake_node import NO_ID, FakeNode, ask, codes
@@ -277,3 +279,56 @@ async def test_validate_only_adds_no_partitions() -> None:
     (result,) = (await ask(node, GROW, 3, topics=topics, validate_only=True)).results
     assert result.error_code is ErrorCode.none
     assert node.topics.by_name["a"].partitions == 1
+
+
+async def _limited(rate: float) -> FakeNode:
+    node = FakeNode()
+    alteration = Alteration([("client-id", "tester")], [("controller_mutation_rate", rate)])
+    await node.commit_topics(node.throttle.quotas.alter([alteration])[0])
+    return node
+
+
+async def test_a_client_that_has_made_too_many_partitions_waits() -> None:
+    node = await _limited(2)
+    topics = [wanted(f"t{each}", num_partitions=15) for each in range(3)]
+    first = await ask(node, CREATE, 7, topics=topics)
+    # Two a second are worth 22 at once: what is not overdrawn yet may be, by any amount.
+    assert [topic.error_code for topic in first.topics] == [
+        ErrorCode.none,
+        ErrorCode.none,
+        ErrorCode.throttling_quota_exceeded,
+    ]
+    assert first.throttle_time == timedelta(seconds=4)
+    assert set(node.topics.by_name) == {"t0", "t1"}
+    node.clock.advance(3999)
+    grown = await ask(node, GROW, 3, topics=[{"name": "t0", "count": 16, "assignments": None}])
+    assert grown.results[0].error_code is ErrorCode.throttling_quota_exceeded
+    deleted = await ask(node, DELETE, 5, topic_names=["t0"])
+    assert deleted.responses[0].error_code is ErrorCode.throttling_quota_exceeded
+    node.clock.advance(1)
+    deleted = await ask(node, DELETE, 5, topic_names=["t0"])
+    assert (deleted.responses[0].error_code, deleted.throttle_time) == (ErrorCode.none, timedelta())
+    assert "t0" not in node.topics.by_name
+
+
+async def test_an_older_client_is_served_and_waits_afterwards() -> None:
+    node = await _limited(1)
+    for name, seconds in (("t", 9), ("u", 29)):
+        answer = await ask(node, CREATE, 5, topics=[wanted(name, num_partitions=20)])
+        assert answer.topics[0].error_code is ErrorCode.none
+        assert answer.throttle_time == timedelta(seconds=seconds)
+    deleted = await ask(node, DELETE, 4, topic_names=["t"])
+    assert (deleted.responses[0].error_code, deleted.throttle_time) == (
+        ErrorCode.none,
+        timedelta(seconds=49),
+    )
+    grown = await ask(node, GROW, 2, topics=[{"name": "u", "count": 21, "assignments": None}])
+    assert (grown.results[0].error_code, grown.throttle_time) == (ErrorCode.none, timedelta(seconds=50))
+
+
+async def test_what_is_refused_for_another_reason_counts_for_nothing() -> None:
+    node = await _limited(1)
+    await create(node, wanted("t"))
+    answer = await ask(node, CREATE, 7, topics=[wanted("t"), wanted("a b", num_partitions=100)])
+    assert answer.throttle_time == timedelta()
+    assert (await create(node, wanted("u")))[0].error_code is ErrorCode.none

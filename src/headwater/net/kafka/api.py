@@ -3,7 +3,8 @@
 A handler is a coroutine function of (node, request, message). The message is the `kio` entity of the
 request's own version; the answer is a plain mapping with the field names of the newest version, from
 which `wire.kafka.codec` builds the response of the version that was asked for, leaving out what that
-version does not know. Raising `ApiError` answers with its code where the response has one at the top.
+version does not know; with `throttle_time`, in milliseconds, nothing more is read of the connection for
+as long. Raising `ApiError` answers with its code where the response has one at the top.
 Produce and Fetch do not come this way: they are hand-written, in `produce` and `fetch`.
 """
 
@@ -25,6 +26,8 @@ class Request:
     version: int
     client_id: str | None
     client_host: str
+    user: str = ""
+    """Who the client has authenticated as."""
 
 
 Answer = Mapping[str, Any]

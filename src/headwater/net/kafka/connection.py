@@ -325,7 +325,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _call(self, header: RequestHeader, buffer: memoryview, end: int) -> None:
         self._exclusive = True
         slot = self.slot()
-        request = Request(header.api_key, header.version, header.client_id, self.peer)
+        request = Request(header.api_key, header.version, header.client_id, self.peer, self.user)
         message: Any = None
         if header.api_key != Api.API_VERSIONS or is_served(header.api_key, header.version):
             message = decode_request(header.api_key, header.version, buffer, header.payload, end)

@@ -116,6 +116,8 @@ class KafkaListener:
             try:
                 answer = await HANDLERS[api](self.node, request, message)
                 frame = encode_response(api, version, correlation, answer)
+                if throttle_ms := answer.get("throttle_time"):
+                    connection.mute(throttle_ms)
                 if code := answer.get("error_code"):
                     self.node.counters.errors[api, int(code)] += 1
             except ApiError as error:

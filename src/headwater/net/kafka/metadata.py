@@ -41,7 +41,7 @@ async def metadata(node: Node, request: Request, message: Any) -> Answer:
     if wanted is None or (request.version == 0 and not wanted):
         topics = [_known(node, topic, operations) for topic in node.topics.by_name.values()]
     else:
-        topics = await _asked_for(node, message, operations)
+        topics = await _asked_for(node, request, message, operations)
     cluster = getattr(message, "include_cluster_authorized_operations", False)
     return {
         "brokers": [broker(node)],
@@ -70,7 +70,7 @@ def _refusal(version: int, wanted: Sequence[Any] | None) -> ErrorCode | None:
     return None
 
 
-async def _asked_for(node: Node, message: Any, operations: int) -> list[dict[str, Any]]:
+async def _asked_for(node: Node, request: Request, message: Any, operations: int) -> list[dict[str, Any]]:
     ids = [topic_id for topic in message.topics if (topic_id := getattr(topic, "topic_id", None)) is not None]
     if ids:
         return [_by_id(node, topic_id, operations) for topic_id in dict.fromkeys(ids)]
@@ -80,7 +80,7 @@ async def _asked_for(node: Node, message: Any, operations: int) -> list[dict[str
     if missing:
         may_create = getattr(message, "allow_auto_topic_creation", True)
         if may_create and node.settings["auto.create.topics.enable"]:
-            errors = await _create(node, missing)
+            errors = await _create(node, request, missing)
         else:
             errors = {name: _why_unknown(name) for name in missing}
     return [
@@ -98,17 +98,20 @@ def _by_id(node: Node, topic_id: UUID, operations: int) -> dict[str, Any]:
     return _known(node, topic, operations)
 
 
-async def _create(node: Node, names: Sequence[str | None]) -> dict[str | None, ErrorCode]:
+async def _create(node: Node, request: Request, names: Sequence[str | None]) -> dict[str | None, ErrorCode]:
     """Create topics because they were asked for; return the errors of those that are not there now."""
+    quota = node.throttle.mutations(request, 0, node.clock.monotonic_ms())
     errors: dict[str | None, ErrorCode] = {}
     records: list[StateRecord] = []
     pending = 0
     for name in names:
         try:
             topic, created = node.topics.create(NewTopic(name or ""), pending=pending)
+            quota.take(topic.partitions)
         except ApiError as error:
             internal = name is not None and error.code is ErrorCode.invalid_request
-            errors[name] = ErrorCode.unknown_topic_or_partition if internal else error.code
+            hidden = internal or error.code is ErrorCode.throttling_quota_exceeded
+            errors[name] = ErrorCode.unknown_topic_or_partition if hidden else error.code
             continue
         pending += topic.partitions
         records += created

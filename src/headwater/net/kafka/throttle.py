@@ -2,7 +2,8 @@
 
 A Produce request that goes over a limit is served all the same, and its client told for how long to send
 nothing; its connection is not read for that time, should it not obey (KIP-219). A fetch that would go
-over is answered at once with nothing, and is told when to come again.
+over is answered at once with nothing, and is told when to come again. A request that creates or deletes
+partitions is refused while its client has made too many, which it is told with how long to wait.
 
 Where no quota and no topic's limit is set, `active` is false, and nothing else here is ever called.
 """
@@ -12,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.broker.quotas import CONSUMED, PRODUCED, REQUESTS, Grant, Quotas
-from headwater.broker.rates import Rates, Window
+from headwater.broker.quotas import CONSUMED, MUTATIONS, PRODUCED, REQUESTS, Grant, Quotas
+from headwater.broker.rates import Bucket, Rate, Rates, Window
+from headwater.core.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from headwater.broker.state import StateRecord
+    from headwater.net.kafka.api import Request
     from headwater.net.kafka.connection import KafkaConnection
 
 PRODUCE_LIMIT: Final = "headwater.produce.byte.rate"
@@ -24,16 +27,40 @@ CONSUME_LIMIT: Final = "headwater.consume.byte.rate"
 _LONGEST_MS: Final = 2**31 - 1
 
 
+class Mutations:
+    """How many partitions one request may create or delete, and how long its client waits then."""
+
+    def __init__(self, bucket: Bucket | None, limit: float, now_ms: int, *, strict: bool) -> None:
+        self._bucket = bucket
+        self._limit = limit
+        self._now_ms = now_ms
+        self._strict = strict
+        self.wait_ms = 0
+
+    def take(self, partitions: int) -> None:
+        """Count partitions, or raise `ApiError` where the client has to wait first."""
+        if self._bucket is None:
+            return
+        if self._strict:
+            self.wait_ms = min(self._bucket.overdrawn_ms(self._limit, self._now_ms), _LONGEST_MS)
+            if self.wait_ms:
+                raise ApiError(ErrorCode.throttling_quota_exceeded)
+        self._bucket.take(partitions, self._limit, self._now_ms)
+        if not self._strict:
+            self.wait_ms = min(self._bucket.overdrawn_ms(self._limit, self._now_ms), _LONGEST_MS)
+
+
 class Throttle:
     """The limits of one broker, and the rates that are held against them."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, mutations: Window | None = None) -> None:
         self.quotas = Quotas()
         self.active = False
         """Whether anything is limited: the one thing that a request looks at when nothing is."""
         self.throttled_ms = 0
         """How long clients have been told to wait, in all."""
-        self._rates = Rates(window)
+        self._rates = Rates(Rate, window)
+        self._buckets = Rates(Bucket, mutations or Window())
         self._topics: dict[str, tuple[int, int]] = {}
 
     # -- limits ----------------------------------------------------------------------------------
@@ -133,6 +160,19 @@ class Throttle:
             rate.record(-1, now_ms)
         # As in Kafka, which keeps nobody longer than a sample for this.
         return min(wait_ms, self._rates.window.span_ms)
+
+    def mutations(self, request: Request, strict_since: int, now_ms: int) -> Mutations:
+        """Return what counts the partitions that a request creates or deletes.
+
+        Clients of versions since `strict_since` know how to be refused; the older ones wait afterwards.
+        """
+        grant = None
+        if self.active:
+            grant = self.quotas.client(MUTATIONS, request.user, request.client_id or "")
+        if grant is None:
+            return Mutations(None, 0.0, now_ms, strict=True)
+        strict = request.version >= strict_since
+        return Mutations(self._buckets.of(grant.taker), grant.limit, now_ms, strict=strict)
 
     def _spent(self, connection: KafkaConnection, seconds: float, now_ms: int) -> int:
         grant = self._grant(REQUESTS, connection)

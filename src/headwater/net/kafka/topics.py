@@ -25,11 +25,13 @@ async def create_topics(node: Node, request: Request, message: Any) -> Answer:
     results: list[dict[str, Any]] = []
     records: list[StateRecord] = []
     pending = 0
+    quota = node.throttle.mutations(request, 6, node.clock.monotonic_ms())
     for wanted in message.topics:
         if times[wanted.name] > 1:
             continue
         try:
             topic, created = node.topics.create(_new_topic(wanted), pending=pending)
+            quota.take(topic.partitions)
         except ApiError as error:
             results.append(_refused(wanted.name, error))
             continue
@@ -44,7 +46,7 @@ async def create_topics(node: Node, request: Request, message: Any) -> Answer:
                 _refused(result["name"], failed) if result["error_code"] is ErrorCode.none else result
                 for result in results
             ]
-    return {"topics": results}
+    return {"topics": results, "throttle_time": quota.wait_ms}
 
 
 def _new_topic(wanted: Any) -> NewTopic:
@@ -125,15 +127,18 @@ async def delete_topics(node: Node, request: Request, message: Any) -> Answer:
             results.append(_deleted(name, topic_id, error))
     records: list[StateRecord] = []
     deleted: list[Topic] = []
+    quota = node.throttle.mutations(request, 5, node.clock.monotonic_ms())
     for topic in found.values():
         try:
-            records += node.topics.delete(topic)
+            deletion = node.topics.delete(topic)
+            quota.take(topic.partitions)
+            records += deletion
             deleted.append(topic)
         except ApiError as error:
             results.append(_deleted(topic.name, topic.id, error))
     failed = await _commit(node, records) if records else None
     results += [_deleted(topic.name, topic.id, failed) for topic in deleted]
-    return {"responses": results}
+    return {"responses": results, "throttle_time": quota.wait_ms}
 
 
 def _named(message: Any) -> list[tuple[str | None, UUID | None]]:
@@ -178,21 +183,25 @@ async def create_partitions(node: Node, request: Request, message: Any) -> Answe
     records: list[StateRecord] = []
     added: list[str] = []
     pending = 0
+    quota = node.throttle.mutations(request, 3, node.clock.monotonic_ms())
     for wanted in message.topics:
         if times[wanted.name] > 1:
             continue
         try:
-            records += _more_partitions(node.topics, wanted, pending)
+            growth = _more_partitions(node.topics, wanted, pending)
+            more = wanted.count - node.topics.by_name[wanted.name].partitions
+            quota.take(more)
         except ApiError as error:
             errors[wanted.name] = error
             continue
-        pending += wanted.count - node.topics.by_name[wanted.name].partitions
+        records += growth
+        pending += more
         added.append(wanted.name)
     failed = None
     if records and not message.validate_only:
         failed = await _commit(node, records)
     errors.update(dict.fromkeys(added, failed))
-    return {"results": [_grown(name, errors) for name in times]}
+    return {"results": [_grown(name, errors) for name in times], "throttle_time": quota.wait_ms}
 
 
 def _more_partitions(topics: Topics, wanted: Any, pending: int) -> list[StateRecord]:
