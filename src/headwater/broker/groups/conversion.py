@@ -6,7 +6,7 @@ one batch, so a restart finds one or the other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from uuid import UUID
 
 from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicMember, ClassicState
@@ -67,23 +67,26 @@ def upgraded(
     """
     epoch = group.generation
     result = ConsumerGroup(group.group_id, epoch, epoch)
+    stored = () if group.stored is None else group.stored.members
+    taken: set[Slot] = set()
     try:
-        given = _given(group, topics)
-        embedded = {m.member_id: _embedded(group, m) for m in group.members.values()}
+        given = {
+            m.member_id: _claimed(by_id(decode_assignment(m.assignment), topics), taken)
+            for m in stored
+            if m.member_id in group.members
+        }
+        for member in group.members.values():
+            told = decode_subscription(member.metadata(group.protocol) or member.protocols[0][1])
+            assigned = given.get(member.member_id, {})
+            keeps = _claimed(by_id(told.owned, topics), taken)
+            state = MemberState.UNREVOKED_PARTITIONS if keeps else MemberState.STABLE
+            subscription = _subscription(member, told)
+            result.put_member(
+                ConsumerMember(member.member_id, subscription, epoch, epoch, state, assigned, keeps)
+            )
+            result.targets[member.member_id] = assigned
     except CorruptGroupRecord:
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
-    free = {slot for told in embedded.values() for slot in _slots(by_id(told.owned, topics))}
-    free -= {slot for assigned in given.values() for slot in _slots(assigned)}
-    for member in group.members.values():
-        told, assigned = embedded[member.member_id], given.get(member.member_id, {})
-        keeps = _assignment(slot for slot in _slots(by_id(told.owned, topics)) if slot in free)
-        free -= set(_slots(keeps))
-        state = MemberState.UNREVOKED_PARTITIONS if keeps else MemberState.STABLE
-        subscription = _subscription(member, told)
-        result.put_member(
-            ConsumerMember(member.member_id, subscription, epoch, epoch, state, assigned, keeps)
-        )
-        result.targets[member.member_id] = assigned
     result.topics = subscriptions.shapes(m.subscription for m in result.members.values())
     members = result.members.values()
     name = group.group_id
@@ -98,36 +101,14 @@ def upgraded(
     ]
 
 
-def _given(group: ClassicGroup, topics: TopicsView) -> dict[str, Assignment]:
-    """Return what the members had in the last generation that was completed; nothing twice."""
-    taken: set[Slot] = set()
-    given = {}
-    for member in () if group.stored is None else group.stored.members:
-        if member.member_id in group.members:
-            slots = [
-                slot
-                for slot in _slots(by_id(decode_assignment(member.assignment), topics))
-                if slot not in taken
-            ]
-            taken.update(slots)
-            given[member.member_id] = _assignment(slots)
-    return given
-
-
-def _embedded(group: ClassicGroup, member: ClassicMember) -> EmbeddedSubscription:
-    return decode_subscription(member.metadata(group.protocol) or member.protocols[0][1])
-
-
-def _slots(assignment: Assignment) -> Iterator[Slot]:
-    return (
-        (topic, partition) for topic, partitions in assignment.items() for partition in sorted(partitions)
-    )
-
-
-def _assignment(slots: Iterable[Slot]) -> Assignment:
+def _claimed(wanted: Assignment, taken: set[Slot]) -> Assignment:
+    """Return what of `wanted` nobody has taken yet, and take it."""
     result: dict[UUID, frozenset[int]] = {}
-    for topic, partition in slots:
-        result[topic] = result.get(topic, frozenset()) | {partition}
+    for topic, partitions in wanted.items():
+        free = frozenset(partition for partition in partitions if (topic, partition) not in taken)
+        taken.update((topic, partition) for partition in free)
+        if free:
+            result[topic] = free
     return result
 
 
