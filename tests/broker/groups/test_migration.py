@@ -143,6 +143,14 @@ class TestUpgrade:
         h.advance(3000)
         assert set(h.consumer().members) == {"new"}
 
+    def test_one_that_changes_its_protocol_under_its_id_has_to_sync_no_more(self, h: Harness) -> None:
+        h.beat("new", 0)
+        old = h.joined(h.join(rebalance_timeout_ms=8000))
+        epoch = h.beat(old.member_id, 0).member_epoch
+        h.advance(8000)
+        assert set(h.consumer().members) == {"new", old.member_id}
+        assert h.heartbeat(old.member_id, epoch) is ErrorCode.unknown_member_id
+
     def test_a_restart_resumes_the_mix(self, h: Harness) -> None:
         old = settled(h)
         h.beat("new", 0)

@@ -20,7 +20,12 @@ from headwater.broker.groups import records
 from headwater.broker.groups.classic import ClassicProtocol, JoinRequest, MemberIdentity, SyncRequest
 from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from headwater.broker.groups.consumer import ConsumerProtocol, group_tombstones
-from headwater.broker.groups.consumer_group import LEFT_EPOCH, STATIC_LEFT_EPOCH, ConsumerGroup
+from headwater.broker.groups.consumer_group import (
+    LEFT_EPOCH,
+    STATIC_LEFT_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+)
 from headwater.broker.groups.consumer_heartbeat import ConsumerHeartbeat, ConsumerReply, validate
 from headwater.broker.groups.migration import Migration
 from headwater.broker.groups.mixed import MixedProtocol
@@ -185,8 +190,7 @@ class GroupCoordinator:
             self._timers.set(key, at.mono_ms + self._config.offsets_check_interval_ms)
         elif isinstance(group, ConsumerGroup):
             member = group.members.get(key.member)
-            stuck = member is not None and member.state is MemberState.UNREVOKED_PARTITIONS
-            if member is not None and (key.kind is not TimerKind.REBALANCE or stuck):
+            if member is not None and _is_late(member, key.kind):
                 self._migration.remove(group, {key.member}, at, out)
         elif group is not None:
             match key.kind:
@@ -441,6 +445,17 @@ def _tombstones(group: Group) -> list[StateRecord]:
     if isinstance(group, ConsumerGroup):
         return group_tombstones(group)
     return [records.tombstone(RecordKind.GROUP, group.group_id)]
+
+
+def _is_late(member: ConsumerMember, kind: TimerKind) -> bool:
+    """Return whether a member has to go because a timer of its fell due."""
+    match kind:
+        case TimerKind.SESSION:
+            return True
+        case TimerKind.REBALANCE:
+            return member.state is MemberState.UNREVOKED_PARTITIONS
+        case _:
+            return member.subscription.classic is not None
 
 
 def _too_long(*names: str | None) -> bool:
