@@ -61,6 +61,8 @@ class RealKafka(RealServer):
         self.cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self._extra = dict(properties or {})
         self._controller_port = free_port()
+        while self._controller_port == self.port:  # what was free a moment ago is free again
+            self._controller_port = free_port()
 
     @property
     def bootstrap(self) -> str:
