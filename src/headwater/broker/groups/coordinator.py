@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
 
 from headwater.broker.groups import records
 from headwater.broker.groups.classic import ClassicProtocol, JoinRequest, MemberIdentity, SyncRequest
@@ -27,13 +28,17 @@ from headwater.broker.groups.pending import PendingOffsets, Place
 from headwater.broker.groups.rebalance import Rebalance
 from headwater.broker.groups.records import CommittedOffset, MemberState, RecordKey, RecordKind, StoredGroup
 from headwater.broker.groups.settings import GroupConfig
+from headwater.broker.groups.share import LEFT_EPOCH as SHARE_LEFT_EPOCH
+from headwater.broker.groups.share import ShareHeartbeat, ShareProtocol, ShareReply, share_tombstones
+from headwater.broker.groups.share import validate as validate_share
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.broker.groups.subscriptions import Subscriptions, TopicsView
 from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.core.settings import Value
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 _REFUSED = {ErrorCode.inconsistent_group_protocol, ErrorCode.group_max_size_reached}
 _MAX_NAME = 32_000
@@ -55,6 +60,7 @@ class GroupCoordinator:
         self._subscriptions = Subscriptions(topics)
         self._classic = ClassicProtocol(self._config, self._timers, self._rebalance, new_id)
         self._consumer = ConsumerProtocol(self._config, self._timers, self._subscriptions, new_id)
+        self.share = ShareProtocol(self._config, self._timers, self._subscriptions)
         self._live = False
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
@@ -79,6 +85,8 @@ class GroupCoordinator:
                 self.groups[key.group] = ClassicGroup(key.group)
         elif key.kind is RecordKind.GROUP:
             self._replay_classic(key.group, record.value)
+        elif key.kind in records.OF_SHARE_GROUPS:
+            self._replay_share(key, record.value)
         else:
             self._replay_consumer(key, record.value)
 
@@ -130,6 +138,17 @@ class GroupCoordinator:
             case _:
                 group.put_current(key.member, None if value is None else records.decode_current(value))
 
+    def _replay_share(self, key: RecordKey, value: bytes | None) -> None:
+        group = self.groups.get(key.group)
+        if not isinstance(group, ShareGroup):
+            if value is None:
+                return
+            group = self.groups[key.group] = ShareGroup(key.group)
+        if key.kind is RecordKind.SHARE_GROUP and value is None:
+            del self.groups[key.group]
+        else:
+            group.replay(key, value)
+
     def loaded(self, at: Moment) -> Outcome[None]:
         """Begin to serve: every member that the log brought back gets a fresh session."""
         self._live = True
@@ -137,6 +156,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 self._rebalance.loaded(group, at, out)
+            elif isinstance(group, ShareGroup):
+                self.share.loaded(group, at)
             else:
                 self._consumer.loaded(group, at)
         self._timers.set(
@@ -167,6 +188,9 @@ class GroupCoordinator:
             stuck = member is not None and member.state is MemberState.UNREVOKED_PARTITIONS
             if member is not None and (key.kind is TimerKind.SESSION or stuck):
                 out.records += self._consumer.fence(group, key.member)
+        elif isinstance(group, ShareGroup):
+            if key.kind is TimerKind.SESSION and key.member in group.members:
+                out.records += self.share.fence(group, key.member)
         elif group is not None:
             match key.kind:
                 case TimerKind.SESSION:
@@ -181,6 +205,8 @@ class GroupCoordinator:
     def _expire_offsets(self, at: Moment) -> list[StateRecord]:
         expired: list[StateRecord] = []
         for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                continue  # it has none, and stays until it is deleted
             gone, all_gone = self.offsets.expired(group, at.wall_ms, self._config.offsets_retention_ms)
             expired += gone
             if self.pending.has_group(group.group_id):
@@ -204,7 +230,7 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, ticket, at)
-        if group is not None and not group.is_empty:
+        if isinstance(group, ShareGroup) or (group is not None and not group.is_empty):
             return Outcome(JoinReply("", ErrorCode.inconsistent_group_protocol))
         if request.member_id:
             return Outcome(JoinReply(request.member_id, ErrorCode.unknown_member_id))
@@ -267,12 +293,41 @@ class GroupCoordinator:
             return self._consumer.heartbeat(group, request, at)
         if group is None and not joins:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
-        if group is not None and not (joins and group.is_empty):
+        if isinstance(group, ShareGroup) or (group is not None and not (joins and group.is_empty)):
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} is not a consumer group.")
         out = self._consumer.heartbeat(ConsumerGroup(request.group_id), request, at)
         if group is not None:
             out.records[:0] = _tombstones(group)
         return out
+
+    # Share groups
+
+    def share_heartbeat(self, at: Moment, request: ShareHeartbeat) -> Outcome[ShareReply]:
+        """Answer a ShareGroupHeartbeat, or raise `ApiError`."""
+        validate_share(request)
+        if _too_long(request.group_id, request.member_id):
+            raise ApiError(ErrorCode.invalid_request, f"GroupId and MemberId have {_MAX_NAME} bytes at most.")
+        group = self.groups.get(request.group_id)
+        if group is None and request.member_epoch == 0:
+            group = ShareGroup(request.group_id)
+        found = _share_group(group, request.group_id)
+        if request.member_epoch == SHARE_LEFT_EPOCH:
+            return self.share.leave(found, request)
+        return self.share.heartbeat(found, request, at)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group, or raise GROUP_ID_NOT_FOUND."""
+        return _share_group(self.groups.get(group_id), group_id)
+
+    def share_topics(self, group_id: str, names: Iterable[str]) -> Outcome[ErrorCode]:
+        """Let a group without members, or a new one, share topics."""
+        group = self.groups.get(group_id)
+        known = ShareGroup(group_id) if group is None else _share_group(group, group_id)
+        return self.share.share_topics(known, names)
+
+    def unshare_topics(self, group_id: str, topic_ids: Iterable[UUID]) -> Outcome[ErrorCode]:
+        """Let a group without members share topics no more."""
+        return self.share.unshare_topics(self.share_group(group_id), topic_ids)
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """Return the name of the assignor that a group uses."""
@@ -294,11 +349,18 @@ class GroupCoordinator:
 
     # Offsets
 
+    def _consuming(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        """Return a group that may have offsets, or None; raise for one that has none."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        return group
+
     def commit_offsets(self, at: Moment, request: OffsetCommit) -> Outcome[list[ErrorCode]]:
         """Commit offsets, with a code for each partition, or raise `ApiError` for all of them."""
         if _too_long(request.group_id):
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(request.group_id)
+        group = self._consuming(request.group_id)
         if group is None:
             if request.generation >= 0:
                 code = ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
@@ -323,7 +385,7 @@ class GroupCoordinator:
         """Keep offsets for when the producer's transaction commits, or raise `ApiError` for all of them."""
         if _too_long(request.group_id):
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(request.group_id)
+        group = self._consuming(request.group_id)
         nobody = request.generation < 0 and not request.member_id and request.instance_id is None
         if group is None:
             if request.generation >= 0:
@@ -351,7 +413,7 @@ class GroupCoordinator:
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise `ApiError` when a member may not read its group's offsets."""
-        group = self.groups.get(group_id)
+        group = self._consuming(group_id)
         if isinstance(group, ConsumerGroup) and (member_id is not None or member_epoch >= 0):
             group.validate_epoch(member_id or "", member_epoch)
 
@@ -365,7 +427,7 @@ class GroupCoordinator:
         """Delete offsets of topics that nobody in the group consumes, with a code for each partition."""
         if not group_id:
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(group_id)
+        group = self._consuming(group_id)
         if group is None:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if (
@@ -403,7 +465,16 @@ class GroupCoordinator:
         return out
 
 
+def _share_group(group: Group | None, group_id: str) -> ShareGroup:
+    if isinstance(group, ShareGroup):
+        return group
+    what = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
+    raise ApiError(ErrorCode.group_id_not_found, what)
+
+
 def _tombstones(group: Group) -> list[StateRecord]:
+    if isinstance(group, ShareGroup):
+        return share_tombstones(group)
     if isinstance(group, ConsumerGroup):
         return group_tombstones(group)
     return [records.tombstone(RecordKind.GROUP, group.group_id)]

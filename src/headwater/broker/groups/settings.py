@@ -69,6 +69,55 @@ GROUP_SETTINGS = Settings(
         one_of(*ASSIGNORS),
     ),
     Setting(
+        "group.share.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        "A member of a share group that is silent for this long leaves it.",
+        between(1),
+    ),
+    Setting(
+        "group.share.heartbeat.interval.ms",
+        Kind.INT,
+        5000,
+        "How often members of share groups are told to send a heartbeat.",
+        between(1),
+    ),
+    Setting(
+        "group.share.max.size",
+        Kind.INT,
+        200,
+        "The most members that a share group takes.",
+        between(1, 1000),
+    ),
+    Setting(
+        "group.share.record.lock.duration.ms",
+        Kind.INT,
+        30_000,
+        "A member of a share group has this long to acknowledge a record before others get it.",
+        between(1000, 3_600_000),
+    ),
+    Setting(
+        "group.share.delivery.count.limit",
+        Kind.INT,
+        5,
+        "How often a share group delivers a record that nobody accepts or rejects.",
+        between(2, 10),
+    ),
+    Setting(
+        "group.share.partition.max.record.locks",
+        Kind.INT,
+        2000,
+        "The most records of a partition that a share group has in flight, a last batch aside.",
+        between(100, 10_000),
+    ),
+    Setting(
+        "group.share.max.share.sessions",
+        Kind.INT,
+        2000,
+        "The most members of share groups that fetch at the same time.",
+        between(1),
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4096,
@@ -105,6 +154,9 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int
     consumer_max_size: int
     assignors: tuple[str, ...]
+    share_session_timeout_ms: int
+    share_heartbeat_interval_ms: int
+    share_max_size: int
     offset_metadata_max_bytes: int
     offsets_retention_ms: int
     offsets_check_interval_ms: int
@@ -126,6 +178,9 @@ class GroupConfig:
             consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
             consumer_max_size=number("group.consumer.max.size"),
             assignors=cast("tuple[str, ...]", assignors),
+            share_session_timeout_ms=number("group.share.session.timeout.ms"),
+            share_heartbeat_interval_ms=number("group.share.heartbeat.interval.ms"),
+            share_max_size=number("group.share.max.size"),
             offset_metadata_max_bytes=number("offset.metadata.max.bytes"),
             offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
             offsets_check_interval_ms=number("offsets.retention.check.interval.ms"),

@@ -1,0 +1,417 @@
+"""A share partition: which records of a partition a group has taken, accepted, given back.
+
+    available ── acquire ──► acquired ── accept ──────────► acknowledged
+        ▲                       │  └──── reject, gap ─────► archived
+        └── release, time-out ──┘  (archived, at the delivery limit)
+
+The records before the start offset are done. Those from there up to the end are in flight. What was
+acknowledged, archived or given back is in the log: `changed` and the methods above it return the snapshot
+that makes it so, and `apply` is its replay. Acquiring is not stored, as in Kafka: a restart finds the
+records available, so that they are delivered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from headwater.broker.share.in_flight import NOBODY, Batch, InFlight, RecordState, Run
+from headwater.broker.share.records import Snapshot, StateRun
+from headwater.broker.share.settings import ShareConfig
+from headwater.core.errors import ApiError, ErrorCode
+
+AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+
+
+class AckType(IntEnum):
+    """What a member says about a record; Kafka's numbers."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Ack(NamedTuple):
+    """What a member says about a range: one type for all of it, or one for each offset."""
+
+    first: int
+    last: int
+    types: tuple[AckType, ...]
+
+
+class Acquired(NamedTuple):
+    """Records that a member was given, and how often they have been delivered now."""
+
+    first: int
+    last: int
+    deliveries: int
+
+
+class Wish(NamedTuple):
+    """What a member asks for."""
+
+    member: str
+    max_records: int
+    batch_size: int
+    exact: bool = False
+    """Whether `max_records` is kept to the record (KIP-1206), or up to the end of a batch."""
+
+
+class SharePartition:
+    """The state of one partition in one share group."""
+
+    __slots__ = ("_settled", "created_ms", "epoch", "in_flight", "state_epoch")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.epoch = snapshot.epoch
+        self.state_epoch = snapshot.state_epoch
+        self.created_ms = snapshot.created_ms
+        self.in_flight = InFlight(snapshot.start_offset)
+        self._settled = False
+        """Whether nothing in flight is available: the common case, in which there is nothing to look for."""
+        for stored in snapshot.runs:
+            if stored.first > self.in_flight.end:
+                # Acquired once when this was written, and by nobody now.
+                self._add(self.in_flight.end, stored.first - 1, AVAILABLE, 0)
+            state = AVAILABLE if stored.state is ACQUIRED else stored.state
+            self._add(stored.first, stored.last, state, stored.deliveries)
+
+    def _add(self, first: int, last: int, state: RecordState, deliveries: int) -> None:
+        self.in_flight.append(Run(Batch(first, last), first, last, state, deliveries))
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not done with."""
+        return self.in_flight.start
+
+    @property
+    def complete(self) -> int:
+        """How many records in flight are final."""
+        return sum(len(run) for run in self.in_flight if run.state.is_final)
+
+    # -- acquiring -------------------------------------------------------------------------------
+
+    def next_offset(self) -> int:
+        """Return where to read next: the first record that is available again, or the end."""
+        if not self._settled:
+            for run in self.in_flight:
+                if run.state is AVAILABLE:
+                    return run.first
+            self._settled = True
+        return self.in_flight.end
+
+    def may_acquire(self, max_locks: int) -> bool:
+        """Whether there is room for one more record, or one that is in flight already is available."""
+        return len(self.in_flight) < max_locks or self.next_offset() != self.in_flight.end
+
+    def begin_at(self, log_start: int) -> None:
+        """Take note of where the log begins now: what is before is gone."""
+        self.in_flight.move_start(log_start)
+
+    def acquire(
+        self,
+        wish: Wish,
+        config: ShareConfig,
+        now_ms: int,
+        offset: int,
+        batches: Sequence[tuple[int, int]],
+    ) -> list[Acquired]:
+        """Give records to a member, of what was read at `offset`: the first and last offsets of batches."""
+        flight = self.in_flight
+        base, last = batches[0][0], batches[-1][1]
+        limit = min(wish.max_records, config.max_locks - len(flight))
+        if limit <= 0:
+            # No room for more, but records in between may be free again.
+            limit = min(wish.max_records, flight.end - offset)
+            last = min(last, flight.end - 1)
+        if limit <= 0:
+            return []
+        if offset < base:
+            self._archive_gap(offset, base)
+        taker = _Taker(wish, config, now_ms + config.lock_ms, limit)
+        for batch in _batches(flight.overlapping(base, last)):
+            if not taker.take_again(flight, batch, base, last):
+                break
+        if taker.wants_more and last >= flight.end:
+            self._acquire_new(taker, max(base, flight.end), last, batches)
+        flight.tidy()
+        return taker.acquired
+
+    def _archive_gap(self, first: int, before: int) -> None:
+        """Give up records that compaction has removed since they were in flight."""
+        for run in self.in_flight.cut_out(first, before - 1):
+            if run.state is AVAILABLE:
+                run.state = ARCHIVED
+
+    def _acquire_new(self, taker: _Taker, first: int, last: int, batches: Sequence[tuple[int, int]]) -> None:
+        flight = self.in_flight
+        if first > flight.end:
+            if len(flight):
+                self._add(flight.end, first - 1, ARCHIVED, 0)
+            else:
+                flight.move_start(first)
+        if last - first + 1 > taker.room:
+            last = _end_of_batch(batches, first + taker.room - 1)
+        if taker.wish.exact:
+            whole = Batch(first, last)
+            end = min(last, first + taker.room - 1)
+            flight.append(taker.new(whole, first, end))
+            if end < last:
+                flight.append(Run(whole, end + 1, last, AVAILABLE, 0))
+                self._settled = False
+            return
+        for base, _ in batches:
+            # Batches of the log are kept whole, and so together that each has the size that the member likes best.
+            if first < base <= last and base - first >= taker.wish.batch_size:
+                flight.append(taker.new(Batch(first, base - 1), first, base - 1))
+                first = base
+        flight.append(taker.new(Batch(first, last), first, last))
+
+    def withhold(self, first: int, last: int) -> None:
+        """Archive records that were just acquired, since their transaction was aborted."""
+        for run in self.in_flight.cut_out(first, last):
+            if run.state is ACQUIRED:
+                run.state, run.owner = ARCHIVED, NOBODY
+        self.in_flight.tidy()
+
+    # -- acknowledging ---------------------------------------------------------------------------
+
+    def acknowledge(
+        self, member: str, acks: Sequence[Ack], config: ShareConfig, now_ms: int
+    ) -> InFlight | None:
+        """Return what is in flight after a member's words about it, or None when nothing stored changes.
+
+        Raises `ApiError` where the member does not have the records that it speaks of; then nothing changes.
+        Renewing is not stored: it happens at once.
+        """
+        end = -1
+        for ack in acks:
+            if ack.first <= end:
+                raise ApiError(ErrorCode.invalid_record_state, "A record is acknowledged twice.")
+            self._check(member, ack)
+            end = ack.last
+        after: InFlight | None = None
+        for ack in acks:
+            for first, last, kind in _pieces(ack):
+                if kind is AckType.RENEW:
+                    for run in self.in_flight.cut_out(first, last):
+                        run.deadline_ms = now_ms + config.lock_ms
+                    continue
+                after = after or self.in_flight.copy()
+                for run in after.cut_out(first, last):
+                    _settle(run, kind, config.delivery_limit)
+        if after is not None:
+            after.tidy()
+        return after
+
+    def _check(self, member: str, ack: Ack) -> None:
+        flight = self.in_flight
+        if ack.last < flight.start:
+            return
+        if not len(flight):
+            raise ApiError(ErrorCode.invalid_record_state, "Batch record not found.")
+        if ack.last >= flight.end:
+            raise ApiError(ErrorCode.invalid_request, "Offsets in the request are past acquired records.")
+        for run in flight.overlapping(ack.first, ack.last):
+            if run.state is not ACQUIRED:
+                raise ApiError(ErrorCode.invalid_record_state, "The offset is not acquired.")
+            if run.owner != member:
+                raise ApiError(ErrorCode.invalid_record_state, "Member is not the owner of the record.")
+
+    def release(self, member: str) -> InFlight | None:
+        """Return what is in flight once a member has left: what it had counts as not delivered."""
+        if not any(run.owner == member for run in self.in_flight):
+            return None
+        after = self.in_flight.copy()
+        for run in after:
+            if run.owner == member:
+                run.state, run.owner, run.deliveries = AVAILABLE, NOBODY, run.deliveries - 1
+        after.tidy()
+        return after
+
+    def expire(self, now_ms: int, config: ShareConfig) -> InFlight | None:
+        """Return what is in flight once members have lost what they held for too long."""
+        if not any(run.state is ACQUIRED and run.deadline_ms <= now_ms for run in self.in_flight):
+            return None
+        after = self.in_flight.copy()
+        for run in after:
+            if run.state is ACQUIRED and run.deadline_ms <= now_ms:
+                _settle(run, AckType.RELEASE, config.delivery_limit)
+        after.tidy()
+        return after
+
+    def next_deadline(self) -> int | None:
+        """Return when the first lock ends, or None when nothing is acquired."""
+        return min((run.deadline_ms for run in self.in_flight if run.state is ACQUIRED), default=None)
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def changed(self, after: InFlight, wall_ms: int) -> Snapshot:
+        """Return the snapshot that makes a change of what is in flight happen."""
+        runs: list[StateRun] = []
+        complete = 0
+        for run in after:
+            state, deliveries = run.state, run.deliveries
+            if state is ACQUIRED:
+                deliveries -= 1
+                if not deliveries:
+                    continue
+            elif state.is_final:
+                complete += len(run)
+            before = runs[-1] if runs else None
+            if before and (before.last + 1, before.state, before.deliveries) == (
+                run.first,
+                state,
+                deliveries,
+            ):
+                runs[-1] = before._replace(last=run.last)
+            else:
+                runs.append(StateRun(run.first, run.last, state, deliveries))
+        return Snapshot(
+            self.epoch + 1, self.state_epoch, after.start, self.created_ms, wall_ms, tuple(runs), complete
+        )
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Take over what a snapshot says; what it does not speak of stays acquired."""
+        self.epoch = snapshot.epoch
+        flight = self.in_flight
+        flight.move_start(snapshot.start_offset)
+        for stored in snapshot.runs:
+            if stored.state is ACQUIRED:
+                continue
+            for run in flight.cut_out(stored.first, stored.last):
+                run.state, run.deliveries, run.owner = stored.state, stored.deliveries, NOBODY
+        flight.tidy()
+        self._settled = False
+
+
+class _Taker:
+    """Takes records for one member, as many as it may have."""
+
+    __slots__ = ("_deadline_ms", "_limit", "_patient", "acquired", "room", "wish")
+
+    def __init__(self, wish: Wish, config: ShareConfig, deadline_ms: int, room: int) -> None:
+        self.wish = wish
+        self.room = room
+        """How many more records it may have; whole batches may go past it."""
+        self.acquired: list[Acquired] = []
+        self._deadline_ms = deadline_ms
+        self._limit = config.delivery_limit
+        # From half of the deliveries on a batch is given out in parts, so that one bad record is found among good ones.
+        self._patient = max(2, -(-config.delivery_limit // 2))
+
+    @property
+    def wants_more(self) -> bool:
+        return self.room > 0
+
+    def new(self, batch: Batch, first: int, last: int) -> Run:
+        """Return a run of records that are delivered for the first time."""
+        run = Run(batch, first, last, AVAILABLE, 0)
+        self._take(run)
+        return run
+
+    def take_again(self, flight: InFlight, batch: list[Run], base: int, last: int) -> bool:
+        """Take what is available of the runs of one batch, and return whether to go on with the next."""
+        if not self.wants_more:
+            return False
+        whole = batch[0].batch
+        free = [run for run in batch if run.state is AVAILABLE]
+        if not free:
+            return True
+        careful = max(run.deliveries for run in free) >= self._patient
+        if careful and self.acquired:
+            self.room = 0
+            return False
+        exact = self.wish.exact and len(whole) > self.room
+        is_whole = (
+            len(free) == 1 and len(free[0]) == len(whole) and base <= whole.first and whole.last <= last
+        )
+        if is_whole and not careful and not exact:
+            self._take(free[0])
+            return True
+        took = self._take_part(flight, whole, free, base, last)
+        if careful and took:
+            self.room = 0
+        return self.wants_more
+
+    def _take_part(self, flight: InFlight, whole: Batch, free: list[Run], base: int, last: int) -> bool:
+        room = self.room if self.wish.exact else len(whole)
+        took = 0
+        limited = False
+        for run in free:
+            first, end = max(run.first, base), min(run.last, last)
+            if first > end:
+                continue
+            is_last_try = self._limit > 2 and run.deliveries == self._limit - 1
+            if is_last_try:
+                if took:
+                    break
+                room = 1
+            elif run.deliveries >= self._patient and not limited:
+                limited = True
+                room = min(room, max(1, len(whole) >> (run.deliveries - self._patient + 1)))
+            end = min(end, first + room - took - 1)
+            for piece in flight.cut_out(first, end):
+                self._take(piece)
+            took += end - first + 1
+            if took >= room:
+                break
+        return took > 0
+
+    def _take(self, run: Run) -> None:
+        run.state, run.owner, run.deadline_ms = ACQUIRED, self.wish.member, self._deadline_ms
+        run.deliveries += 1
+        self.room -= len(run)
+        before = self.acquired[-1] if self.acquired else None
+        same_batch = before is not None and before.first >= run.batch.first
+        if before and same_batch and before.last + 1 == run.first and before.deliveries == run.deliveries:
+            self.acquired[-1] = before._replace(last=run.last)
+        else:
+            self.acquired.append(Acquired(run.first, run.last, run.deliveries))
+
+
+def _settle(run: Run, kind: AckType, delivery_limit: int) -> None:
+    """Change the state of records as their member says."""
+    run.owner = NOBODY
+    if kind is AckType.ACCEPT:
+        run.state = ACKNOWLEDGED
+    elif kind is AckType.RELEASE and run.deliveries < delivery_limit:
+        run.state = AVAILABLE
+    else:
+        run.state = ARCHIVED
+
+
+def _batches(runs: list[Run]) -> list[list[Run]]:
+    """Return runs by the batch that they belong to."""
+    grouped: list[list[Run]] = []
+    for run in runs:
+        if grouped and grouped[-1][0].batch is run.batch:
+            grouped[-1].append(run)
+        else:
+            grouped.append([run])
+    return grouped
+
+
+def _end_of_batch(batches: Sequence[tuple[int, int]], offset: int) -> int:
+    """Return the last offset of the batch that holds `offset`, or `offset` where none does."""
+    for first, last in batches:
+        if first <= offset <= last:
+            return last
+    return offset
+
+
+def _pieces(ack: Ack) -> list[tuple[int, int, AckType]]:
+    """Return ranges of one type each."""
+    if len(ack.types) == 1:
+        return [(ack.first, ack.last, ack.types[0])]
+    pieces: list[tuple[int, int, AckType]] = []
+    for offset, kind in enumerate(ack.types, ack.first):
+        if pieces and pieces[-1][2] is kind:
+            pieces[-1] = pieces[-1][0], offset, kind
+        else:
+            pieces.append((offset, offset, kind))
+    return pieces
