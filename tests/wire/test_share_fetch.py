@@ -17,10 +17,13 @@ from headwater.wire.kafka.versions import Api
 
 i64 = st.integers(0, 2**63 - 1)
 parts = st.builds(
-    lambda index, code, ack, acquired, data: SharePart(index, code, ack, acquired, len(data), data),
+    lambda index, code, ack, text, acquired, data: SharePart(
+        index, code, ack, text, acquired, len(data), data
+    ),
     st.integers(0, 2**31 - 1),
     st.integers(0, 130),
     st.integers(0, 130),
+    st.none() | st.text(max_size=300),
     st.lists(st.tuples(i64, i64, st.integers(1, 2**15 - 1)), max_size=4),
     st.binary(max_size=300),
 )
@@ -47,6 +50,7 @@ def test_a_response_reads_as_it_was_written(
         for read, part in zip(topic.partitions, given_parts, strict=True):
             assert (read.partition_index, read.error_code) == (part.partition, part.error_code)
             assert read.acknowledge_error_code == part.ack_error_code
+            assert read.acknowledge_error_message == part.ack_error_message
             assert (read.records or b"") == part.records
             acquired = [
                 (each.first_offset, each.last_offset, each.delivery_count) for each in read.acquired_records

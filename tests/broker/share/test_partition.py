@@ -101,12 +101,12 @@ def test_no_more_than_the_limit_are_in_flight() -> None:
     assert h.fetch("b", *batches) == [Acquired(20, 29, 1)]
 
 
-def test_what_a_member_held_when_it_left_counts_as_not_delivered() -> None:
+def test_what_a_member_held_when_its_session_ended_is_free() -> None:
     h = Harness()
     h.fetch("a", (0, 2))
     h.fetch("b", (0, 2), (3, 5))
     h.leave("a")
-    assert h.fetch("b", (0, 2)) == [Acquired(0, 2, 1)]
+    assert h.fetch("b", (0, 2)) == [Acquired(0, 2, 2)]
     h.leave("stranger")
     assert h.fetch("c", (0, 2), (3, 5)) == []
 

@@ -152,9 +152,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.h.leave(member)
         for known in self.known.values():
             if known.owner == member:
-                known.state, known.owner = AVAILABLE, ""
-                known.deliveries -= 1
-                known.stored = known.deliveries
+                known.free()
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data())

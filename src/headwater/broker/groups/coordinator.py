@@ -308,8 +308,10 @@ class GroupCoordinator:
         if _too_long(request.group_id, request.member_id):
             raise ApiError(ErrorCode.invalid_request, f"GroupId and MemberId have {_MAX_NAME} bytes at most.")
         group = self.groups.get(request.group_id)
-        if group is None and request.member_epoch == 0:
-            group = ShareGroup(request.group_id)
+        if group is None:
+            if request.member_epoch > 0:
+                raise ApiError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
+            group = ShareGroup(request.group_id) if request.member_epoch == 0 else None
         found = _share_group(group, request.group_id)
         if request.member_epoch == SHARE_LEFT_EPOCH:
             return self.share.leave(found, request)
@@ -413,7 +415,7 @@ class GroupCoordinator:
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise `ApiError` when a member may not read its group's offsets."""
-        group = self._consuming(group_id)
+        group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and (member_id is not None or member_epoch >= 0):
             group.validate_epoch(member_id or "", member_epoch)
 

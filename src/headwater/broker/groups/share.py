@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -81,8 +81,6 @@ class ShareProtocol:
         self._config = config
         self._timers = timers
         self._subscriptions = subscriptions
-        self.on_left: Callable[[str, str], object] = lambda group_id, member_id: None
-        """Called with a group and a member that is in it no more: what it has acquired is free."""
 
     def heartbeat(self, group: ShareGroup, request: ShareHeartbeat, at: Moment) -> Outcome[ShareReply]:
         """Take what changed on the member's side, and tell it what it has now."""
@@ -140,10 +138,12 @@ class ShareProtocol:
         epoch = request.member_epoch
         if epoch == member.epoch or (epoch < member.epoch and epoch == member.previous_epoch):
             return member
+        greater = epoch > member.epoch
+        before = f", and it does not match the previous member epoch ({member.previous_epoch})"
         raise ApiError(
             ErrorCode.fenced_member_epoch,
-            f"The share group member has a {'greater' if epoch > member.epoch else 'smaller'} member epoch "
-            f"({epoch}) than the one known by the group coordinator ({member.epoch}). "
+            f"The share group member has a {'greater' if greater else 'smaller'} member epoch ({epoch}) "
+            f"than the one known by the group coordinator ({member.epoch}){'' if greater else before}. "
             "The member must abandon all its partitions and rejoin.",
         )
 
@@ -156,7 +156,6 @@ class ShareProtocol:
     def fence(self, group: ShareGroup, member_id: str) -> list[StateRecord]:
         """Return the records that take a member out of the group."""
         self._timers.cancel(_session(group, member_id))
-        self.on_left(group.group_id, member_id)
         topics = self._subscriptions.shapes(
             each.subscription for each in group.members.values() if each.member_id != member_id
         )
@@ -247,7 +246,7 @@ def share_tombstones(group: ShareGroup) -> list[StateRecord]:
 
 def _check_empty(group: ShareGroup) -> None:
     if not group.is_empty:
-        raise ApiError(ErrorCode.non_empty_group)
+        raise ApiError(ErrorCode.non_empty_group, "The group is not empty.")
 
 
 def _session(group: ShareGroup, member_id: str) -> TimerKey:

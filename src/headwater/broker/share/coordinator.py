@@ -120,7 +120,8 @@ class ShareCoordinator:
             place = ShareKey(key.group, topic_id, index)
             partition = self.partitions.get(place)
             if partition is not None:
-                self._change(changes, place, partition, partition.release(key.member), at)
+                after = partition.release(key.member, self.config(key.group))
+                self._change(changes, place, partition, after, at)
         return changes, session
 
     # Time
@@ -162,6 +163,10 @@ class ShareCoordinator:
         changes = Changes()
         for key, offset in offsets.items():
             known = self.partitions.get(key)
+            if offset < 0:
+                # To begin as if it had never been there.
+                changes.records.append(snapshot_record(key, None))
+                continue
             epoch, state_epoch = (0, 0) if known is None else (known.epoch + 1, known.state_epoch + 1)
             snapshot = Snapshot(epoch, state_epoch, offset, at.wall_ms, at.wall_ms)
             changes.records.append(snapshot_record(key, snapshot))

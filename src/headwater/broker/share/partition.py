@@ -23,6 +23,7 @@ from headwater.core.errors import ApiError, ErrorCode
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+_NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
 
 
 class AckType(IntEnum):
@@ -191,7 +192,7 @@ class SharePartition:
         end = -1
         for ack in acks:
             if ack.first <= end:
-                raise ApiError(ErrorCode.invalid_record_state, "A record is acknowledged twice.")
+                raise ApiError(ErrorCode.invalid_record_state, _NOT_ACQUIRED)
             self._check(member, ack)
             end = ack.last
         after: InFlight | None = None
@@ -213,23 +214,30 @@ class SharePartition:
         if ack.last < flight.start:
             return
         if not len(flight):
-            raise ApiError(ErrorCode.invalid_record_state, "Batch record not found.")
+            raise ApiError(
+                ErrorCode.invalid_record_state,
+                "Batch record not found. The request batch offsets are not found in the cache.",
+            )
         if ack.last >= flight.end:
-            raise ApiError(ErrorCode.invalid_request, "Offsets in the request are past acquired records.")
+            which = "first" if ack.first >= flight.end else "last"
+            raise ApiError(
+                ErrorCode.invalid_request,
+                f"Batch record not found. The {which} offset in request is past acquired records.",
+            )
         for run in flight.overlapping(ack.first, ack.last):
             if run.state is not ACQUIRED:
-                raise ApiError(ErrorCode.invalid_record_state, "The offset is not acquired.")
+                raise ApiError(ErrorCode.invalid_record_state, _NOT_ACQUIRED)
             if run.owner != member:
-                raise ApiError(ErrorCode.invalid_record_state, "Member is not the owner of the record.")
+                raise ApiError(ErrorCode.invalid_record_state, "Member is not the owner of offset")
 
-    def release(self, member: str) -> InFlight | None:
-        """Return what is in flight once a member has left: what it had counts as not delivered."""
+    def release(self, member: str, config: ShareConfig) -> InFlight | None:
+        """Return what is in flight once a member has lost all that it had."""
         if not any(run.owner == member for run in self.in_flight):
             return None
         after = self.in_flight.copy()
         for run in after:
             if run.owner == member:
-                run.state, run.owner, run.deliveries = AVAILABLE, NOBODY, run.deliveries - 1
+                _settle(run, AckType.RELEASE, config.delivery_limit)
         after.tidy()
         return after
 

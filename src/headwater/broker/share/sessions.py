@@ -1,7 +1,7 @@
 """Share sessions: a member names the partitions that it takes records from once, then only what changes.
 
 A session belongs to one member of one group and to the connection that opened it. It ends when the member
-says so, opens another, leaves its group, or loses its connection; what it had acquired is then free again.
+says so or loses its connection; what it had acquired is then free again.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.net.node import Node
 
 NO_ID = UUID(int=0)
-Codes = dict[Slot, ErrorCode]
+Refused = dict[Slot, ApiError | None]
 
 
 def slots_of(topics: Iterable[Any]) -> list[Slot]:
@@ -24,12 +24,12 @@ def slots_of(topics: Iterable[Any]) -> list[Slot]:
     return [(topic.topic_id or NO_ID, part.partition_index) for topic in topics for part in topic.partitions]
 
 
-def take_acks(node: Node, key: SessionKey, topics: Iterable[Any], *, renews: bool) -> tuple[bool, Codes]:
+def take_acks(node: Node, key: SessionKey, topics: Iterable[Any], *, renews: bool) -> tuple[bool, Refused]:
     """Take the acknowledgements in a request.
 
-    Return whether there is something to wait for, and a code for each partition that has any.
+    Return whether there is something to wait for, and what is wrong, or None, for each partition that has any.
     """
-    codes: Codes = {}
+    results: Refused = {}
     acks: dict[ShareKey, list[Ack]] = {}
     for topic in topics:
         topic_id = topic.topic_id or NO_ID
@@ -42,13 +42,13 @@ def take_acks(node: Node, key: SessionKey, topics: Iterable[Any], *, renews: boo
                 words = _words(part.acknowledgement_batches, renews=renews)
                 _check_place(node, place)
             except ApiError as error:
-                codes[slot] = error.code
+                results[slot] = error
                 continue
-            codes[slot] = ErrorCode.none
+            results[slot] = None
             acks[place] = words
     wrote, refused = node.share_service.acknowledge(key.member, acks) if acks else (False, {})
-    codes |= {(place.topic_id, place.partition): error.code for place, error in refused.items()}
-    return wrote, codes
+    results |= {(place.topic_id, place.partition): error for place, error in refused.items()}
+    return wrote, results
 
 
 def _check_place(node: Node, place: ShareKey) -> None:
@@ -87,19 +87,19 @@ async def share_acknowledge(node: Node, request: Request, message: Any) -> Answe
     else:
         node.shares.sessions.resume(key, epoch)
     renews = getattr(message, "is_renew_ack", False)
-    wrote, codes = take_acks(node, key, message.topics, renews=renews)
+    wrote, results = take_acks(node, key, message.topics, renews=renews)
     if epoch == FINAL_EPOCH:
         node.share_service.end_session(*key)
     node.share_service.arm()
     if wrote:
         await node.shares_durable()
     topics: dict[UUID, list[dict[str, Any]]] = {}
-    for (topic_id, index), code in codes.items():
+    for (topic_id, index), error in results.items():
         topics.setdefault(topic_id, []).append(
             {
                 "partition_index": index,
-                "error_code": code,
-                "error_message": None,
+                "error_code": ErrorCode.none if error is None else error.code,
+                "error_message": None if error is None else error.message or None,
                 "current_leader": {"leader_id": 0, "leader_epoch": 0},
             }
         )

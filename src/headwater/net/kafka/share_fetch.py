@@ -17,7 +17,7 @@ from headwater.core.errors import ApiError, ErrorCode
 from headwater.log.cold import NotCached
 from headwater.log.errors import PartitionError
 from headwater.log.partition import PartitionLog
-from headwater.net.kafka.share_acks import Codes, slots_of, take_acks
+from headwater.net.kafka.share_acks import Refused, slots_of, take_acks
 from headwater.record.batch import Buffer, batches
 from headwater.record.committed import committed_batches
 from headwater.wire.kafka.frames import RequestHeader
@@ -99,15 +99,19 @@ class ShareFetch:
     async def _answer(self) -> dict[Slot, SharePart]:
         node, message = self._connection.node, self._message
         renews = getattr(message, "is_renew_ack", False)
+        if renews and (message.max_wait or message.min_bytes or message.max_bytes or message.max_records):
+            raise ApiError(ErrorCode.invalid_request)  # KIP-1222: who renews does not fetch
         session = self._open_session()
-        self._wrote, codes = take_acks(node, self._key, message.topics, renews=renews)
+        self._wrote, results = take_acks(node, self._key, message.topics, renews=renews)
         parts: dict[Slot, SharePart] = {}
         if session is None:
             node.share_service.end_session(*self._key)
         elif not renews:
-            parts = await self._fetch(session)
+            if message.share_session_epoch == INITIAL_EPOCH:
+                parts = {slot: SharePart(slot[1]) for slot in session.slots}
+            parts |= await self._fetch(session)
         node.share_service.arm()
-        return _with_codes(parts, codes)
+        return _with_results(parts, results)
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -205,7 +209,11 @@ class ShareFetch:
         if aborted:
             acquired = _without_aborted(partition, data, aborted, acquired)
         data = _between(data, acquired)
-        return SharePart(slot[1], 0, 0, acquired, len(data), data) if acquired else None
+        return (
+            SharePart(slot[1], acquired=acquired, records_length=len(data), records=data)
+            if acquired
+            else None
+        )
 
     def _open(self, key: ShareKey) -> tuple[PartitionLog, SharePartition]:
         """Return the log of a share partition, and its state, which begins with the first fetch."""
@@ -296,10 +304,13 @@ def _forgotten(topics: Iterable[Any]) -> list[Slot]:
     return [(topic.topic_id, index) for topic in topics for index in topic.partitions]
 
 
-def _with_codes(parts: dict[Slot, SharePart], codes: Codes) -> dict[Slot, SharePart]:
+def _with_results(parts: dict[Slot, SharePart], results: Refused) -> dict[Slot, SharePart]:
     """Return the parts of an answer with what became of the acknowledgements."""
-    for slot, code in codes.items():
-        parts[slot] = parts.get(slot, SharePart(slot[1]))._replace(ack_error_code=int(code))
+    for slot, error in results.items():
+        part = parts.get(slot, SharePart(slot[1]))
+        if error is not None:
+            part = part._replace(ack_error_code=int(error.code), ack_error_message=error.message or None)
+        parts[slot] = part
     return parts
 
 

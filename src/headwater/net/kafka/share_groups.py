@@ -12,13 +12,20 @@ from headwater.broker.groups.share_group import ShareGroup, ShareMember
 from headwater.broker.share.records import ShareKey
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.net.kafka.api import Answer, Handler, Request
-from headwater.net.kafka.groups import client_host, described_assignment, operations
+from headwater.net.kafka.groups import (
+    AUTHORIZED_OPERATIONS_OMITTED,
+    client_host,
+    described_assignment,
+    operations,
+)
 from headwater.net.kafka.share_acks import NO_ID
 
 if TYPE_CHECKING:
     from headwater.net.node import Node
 
 _NO_OFFSET = -1
+_NOT_HOSTED = "This server does not host this topic-partition."
+_NOT_SHARED = "There is no offset information to delete."
 
 
 async def share_group_heartbeat(node: Node, request: Request, message: Any) -> Answer:
@@ -78,7 +85,7 @@ async def share_group_describe(node: Node, request: Request, message: Any) -> An
                 "assignment_epoch": group.target_epoch,
                 "assignor_name": ASSIGNOR if code is ErrorCode.none else "",
                 "members": [_described_member(node, member) for member in group.members.values()],
-                "authorized_operations": allowed,
+                "authorized_operations": allowed if code is ErrorCode.none else AUTHORIZED_OPERATIONS_OMITTED,
             }
         )
     return {"groups": described}
@@ -102,23 +109,26 @@ async def describe_share_group_offsets(node: Node, request: Request, message: An
     await node.group_service.settled()
     groups = []
     for asked in message.groups:
-        topics: list[dict[str, Any]] = []
-        code, what = ErrorCode.none, None
-        try:
-            group = node.groups.share_group(asked.group_id)
-            for name, indexes in _asked_topics(group, asked.topics):
-                topics.append(_described_topic(node, asked.group_id, name, indexes))
-        except ApiError as error:
-            code, what = error.code, error.message
+        topics = [
+            _described_topic(node, asked.group_id, name, indexes)
+            for name, indexes in _asked_topics(node.groups.groups.get(asked.group_id), asked.topics)
+        ]
         groups.append(
-            {"group_id": asked.group_id, "topics": topics, "error_code": code, "error_message": what}
+            {
+                "group_id": asked.group_id,
+                "topics": topics,
+                "error_code": ErrorCode.none,
+                "error_message": None,
+            }
         )
     return {"groups": groups}
 
 
-def _asked_topics(group: ShareGroup, topics: Iterable[Any] | None) -> list[tuple[str, list[int]]]:
+def _asked_topics(group: object, topics: Iterable[Any] | None) -> list[tuple[str, list[int]]]:
     if topics is not None:
         return [(topic.topic_name, list(topic.partitions)) for topic in topics]
+    if not isinstance(group, ShareGroup):
+        return []
     return [(shared.name, sorted(shared.partitions)) for shared in group.shared.values()]
 
 
@@ -154,7 +164,7 @@ async def alter_share_group_offsets(node: Node, request: Request, message: Any) 
     """Answer AlterShareGroupOffsets: where a group without members goes on."""
     service = node.group_service
     if not message.group_id:
-        raise ApiError(ErrorCode.invalid_group_id)
+        raise ApiError(ErrorCode.invalid_group_id, "The group id is invalid.")
     offsets: dict[ShareKey, int] = {}
     answered = []
     names: set[str] = set()
@@ -168,7 +178,8 @@ async def alter_share_group_offsets(node: Node, request: Request, message: Any) 
             else:
                 names.add(topic.topic_name)
                 offsets[ShareKey(message.group_id, known.id, part.partition_index)] = part.start_offset
-            parts.append({"partition_index": part.partition_index, "error_code": code, "error_message": None})
+            what = None if code is ErrorCode.none else _NOT_HOSTED
+            parts.append({"partition_index": part.partition_index, "error_code": code, "error_message": what})
         topic_id = NO_ID if known is None else known.id
         answered.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": parts})
     await service.answer(node.groups.share_topics(message.group_id, names))
@@ -181,24 +192,23 @@ async def delete_share_group_offsets(node: Node, request: Request, message: Any)
     """Answer DeleteShareGroupOffsets: topics that a group without members shares no more."""
     service = node.group_service
     if not message.group_id:
-        raise ApiError(ErrorCode.invalid_group_id)
+        raise ApiError(ErrorCode.invalid_group_id, "The group id is invalid.")
     gone: dict[str, UUID] = {}
     answered = []
     group = node.groups.share_group(message.group_id)
     for topic in message.topics:
         known = node.topics.by_name.get(topic.topic_name)
-        shared = known is not None and known.id in group.shared
-        code = ErrorCode.none
-        if known is None:
-            code = ErrorCode.unknown_topic_or_partition
-        elif shared:
+        code = ErrorCode.unknown_topic_or_partition
+        what: str | None = _NOT_HOSTED if known is None else _NOT_SHARED
+        if known is not None and known.id in group.shared:
             gone[topic.topic_name] = known.id
+            code, what = ErrorCode.none, None
         answered.append(
             {
                 "topic_name": topic.topic_name,
-                "topic_id": NO_ID if known is None else known.id,
+                "topic_id": gone.get(topic.topic_name, NO_ID),
                 "error_code": code,
-                "error_message": None,
+                "error_message": what,
             }
         )
     await service.answer(node.groups.unshare_topics(message.group_id, gone.values()))

@@ -33,7 +33,6 @@ class ShareService:
         self._waiting: dict[ShareKey, dict[object, Callable[[], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        node.groups.share.on_left = self.end_session
 
     def now(self) -> Moment:
         """Return the time as the coordinator takes it."""

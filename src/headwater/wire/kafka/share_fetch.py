@@ -14,11 +14,10 @@ from headwater.wire.kafka.primitives import encode_uvarint
 
 __all__ = ["SharePart", "encode_share_fetch_response"]
 
-_I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _HEAD = struct.Struct(">iBih")  # correlation id, no tags, throttle time, error code
-# Index, error, no message, acknowledgement's error, no message, leader's id and epoch, no tags.
-_PART = struct.Struct(">ihBhBiiB")
+_PART = struct.Struct(">ihBh")  # index, error, no message, acknowledgement's error
+_LEADER = bytes(9)  # the leader's id and epoch, which nobody asks for here, and no tags
 _ACQUIRED = struct.Struct(">qqhB")
 
 
@@ -28,6 +27,7 @@ class SharePart(NamedTuple):
     partition: int
     error_code: int = 0
     ack_error_code: int = 0
+    ack_error_message: str | None = None
     acquired: Sequence[tuple[int, int, int]] = ()  # (first offset, last offset, deliveries)
     records_length: int = 0
     records: Any = b""
@@ -48,8 +48,8 @@ def encode_share_fetch_response(
     for topic_id, parts in topics.items():
         own += [topic_id, encode_uvarint(len(parts) + 1)]
         for part in parts:
-            own.append(_PART.pack(part.partition, part.error_code, 0, part.ack_error_code, 0, 0, 0, 0))
-            own.append(encode_uvarint(part.records_length + 1))
+            own.append(_PART.pack(part.partition, part.error_code, 0, part.ack_error_code))
+            own += [_text(part.ack_error_message), _LEADER, encode_uvarint(part.records_length + 1)]
             if part.records_length:
                 records_size += part.records_length
                 pieces += [b"".join(own), part.records]
@@ -63,3 +63,10 @@ def encode_share_fetch_response(
     size = records_size + sum(map(len, pieces[::2]))
     pieces[0] = _I32.pack(size) + pieces[0]
     return pieces
+
+
+def _text(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    data = text.encode()
+    return encode_uvarint(len(data) + 1) + data
