@@ -7,9 +7,10 @@ from uuid import UUID
 
 from headwater.broker.groups import Moment
 from headwater.broker.share.coordinator import Changes, ShareCoordinator
-from headwater.broker.share.partition import Ack, AckType, Acquired, SharePartition, Wish
+from headwater.broker.share.partition import Ack, AckType, SharePartition
 from headwater.broker.share.records import ShareKey
 from headwater.broker.share.sessions import SessionKey
+from headwater.broker.share.taker import Acquired, Wish
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError
 from headwater.core.settings import Value

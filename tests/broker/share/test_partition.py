@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.broker.share.partition import Acquired
+from headwater.broker.share.taker import Acquired
 
 from .harness import ACCEPT, GAP, KEY, REJECT, RELEASE, RENEW, Harness
 

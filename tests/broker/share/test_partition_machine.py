@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from effort import examples
 from headwater.broker.share.in_flight import RecordState
-from headwater.broker.share.partition import AckType, Acquired
+from headwater.broker.share.partition import AckType
+from headwater.broker.share.taker import Acquired
 from headwater.core.errors import ApiError
 
 from .harness import SETTINGS, Harness

@@ -37,6 +37,17 @@ def test_partitions_come_go_and_take_turns() -> None:
     assert SLOTS[1] not in session.slots
 
 
+def test_a_connection_knows_its_sessions_until_another_has_them() -> None:
+    sessions = ShareSessions(10)
+    sessions.open(KEY, SLOTS, "first")
+    sessions.open(SessionKey("h", "m"), SLOTS, "first")
+    assert sorted(sessions.of_connection("first")) == [KEY, SessionKey("h", "m")]
+    sessions.open(KEY, SLOTS, "second")
+    assert sessions.of_connection("first") == [SessionKey("h", "m")]
+    sessions.close(KEY)
+    assert sessions.of_connection("second") == []
+
+
 def test_there_is_a_limit_which_a_member_that_begins_again_does_not_meet() -> None:
     sessions = ShareSessions(1)
     sessions.open(KEY, SLOTS, None)

@@ -347,6 +347,9 @@ class GroupCoordinator:
         for group_id in self.offsets.group_ids():
             out.records += self.offsets.tombstones(group_id, lambda topic, _: topic in gone)
         out.records += self.pending.tombstones(topics=gone)
+        for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                out.records += self.share.topics_deleted(group, gone)
         return out
 
     # Offsets

@@ -191,6 +191,11 @@ class ShareProtocol:
             out.records.append(shared_topics_record(group.group_id, shared))
         return out
 
+    def topics_deleted(self, group: ShareGroup, names: set[str]) -> list[StateRecord]:
+        """Return the records with which a group shares topics no more that are gone."""
+        left = {topic_id: topic for topic_id, topic in group.shared.items() if topic.name not in names}
+        return [] if left == group.shared else [shared_topics_record(group.group_id, left)]
+
     def loaded(self, group: ShareGroup, at: Moment) -> None:
         """Give every member that the log brought back a fresh session."""
         for member_id in group.members:

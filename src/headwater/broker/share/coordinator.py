@@ -17,7 +17,7 @@ from uuid import UUID
 from headwater.broker.groups.outcome import Moment
 from headwater.broker.groups.timers import Deadlines
 from headwater.broker.share.in_flight import InFlight
-from headwater.broker.share.partition import Ack, Acquired, SharePartition, Wish
+from headwater.broker.share.partition import Ack, SharePartition
 from headwater.broker.share.records import (
     ShareKey,
     Snapshot,
@@ -27,6 +27,7 @@ from headwater.broker.share.records import (
 )
 from headwater.broker.share.sessions import SessionKey, ShareSession, ShareSessions
 from headwater.broker.share.settings import ShareConfig, max_sessions, share_config
+from headwater.broker.share.taker import Acquired, Wish
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError
 from headwater.core.settings import Value

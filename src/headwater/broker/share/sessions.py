@@ -58,18 +58,17 @@ class ShareSessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: dict[SessionKey, ShareSession] = {}
+        self._of_connection: dict[object, set[SessionKey]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    def get(self, key: SessionKey) -> ShareSession | None:
-        """Return a member's session, if it has one."""
-        return self._sessions.get(key)
 
     def open(self, key: SessionKey, slots: Iterable[Slot], connection: object) -> ShareSession:
         """Open a session in the place of the one that the member had."""
         if key not in self._sessions and len(self._sessions) >= self._limit:
             raise ApiError(ErrorCode.share_session_limit_reached)
+        self.close(key)
+        self._of_connection.setdefault(connection, set()).add(key)
         session = self._sessions[key] = ShareSession(key, slots, connection)
         return session
 
@@ -90,4 +89,14 @@ class ShareSessions:
 
     def close(self, key: SessionKey) -> ShareSession | None:
         """Forget a session, and return it if there was one."""
-        return self._sessions.pop(key, None)
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            keys = self._of_connection[session.connection]
+            keys.discard(key)
+            if not keys:
+                del self._of_connection[session.connection]
+        return session
+
+    def of_connection(self, connection: object) -> list[SessionKey]:
+        """Return whose sessions a connection has opened, and still has."""
+        return list(self._of_connection.get(connection, ()))

@@ -20,7 +20,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from headwater.broker.share.sessions import SessionKey
 from headwater.net.kafka.api import Request
 from headwater.net.kafka.authentication import Authentication
 from headwater.net.kafka.fetch import Fetch
@@ -86,7 +85,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "fetch",
         "node",
         "peer",
-        "share_sessions",
+        "shares",
         "user",
     )
 
@@ -98,7 +97,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.user = ANONYMOUS
         self.active_ms = 0
         self.fetch: Fetch | ShareFetch | None = None
-        self.share_sessions: set[SessionKey] | None = None
+        self.shares = False
         self._transport: asyncio.Transport | None = None
         self._gathering: bytearray | None = None
         self._gathered = 0
@@ -137,8 +136,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self.fetch is not None:
             self.fetch.abandon()
             self.fetch = None
-        if self.share_sessions is not None:
-            self.node.share_service.disconnected(self, self.share_sessions)
+        if self.shares:
+            self.node.share_service.disconnected(self)
         self._listener.closed(self)
 
     def pause_writing(self) -> None:

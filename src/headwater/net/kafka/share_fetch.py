@@ -7,12 +7,14 @@ whole batches, and says which of their offsets the member has acquired: it passe
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headwater.broker.share.partition import Acquired, SharePartition, Wish
+from headwater.broker.share.partition import SharePartition
 from headwater.broker.share.records import ShareKey
 from headwater.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, Slot
+from headwater.broker.share.taker import Acquired, Wish
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log.cold import NotCached
 from headwater.log.errors import PartitionError
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
     from headwater.net.kafka.connection import KafkaConnection
     from headwater.net.kafka.connection import Slot as Place
 
+logger = logging.getLogger(__name__)
+
 _API = int(Api.SHARE_FETCH)
 _EXACT = 1
-_MILLISECONDS = 1000
 _PROBES = 4
 
 
@@ -85,6 +88,10 @@ class ShareFetch:
                 await node.shares_durable()
         except ApiError as error:
             code = int(error.code)
+        except Exception:
+            code = int(ErrorCode.unknown_server_error)
+            fields = {"peer": self._connection.peer, "client_id": self._header.client_id}
+            logger.exception("SHARE_FETCH version %d failed", self._header.version, extra=fields)
         if self._gone:
             return
         throttle_ms = self._throttle(parts) if node.throttle.active else 0
@@ -127,7 +134,7 @@ class ShareFetch:
         if epoch == INITIAL_EPOCH:
             if has_acks:
                 raise ApiError(ErrorCode.invalid_request)
-            connection.share_sessions = (connection.share_sessions or set()) | {self._key}
+            connection.shares = True
             return sessions.open(self._key, slots_of(message.topics), connection)
         session = sessions.resume(self._key, epoch)
         session.update(slots_of(message.topics), _forgotten(message.forgotten_topics_data))
@@ -166,7 +173,7 @@ class ShareFetch:
             if wish.max_records <= 0 or memory <= 0 or (parts and room <= 0):
                 break
             try:
-                part = self._take_from(slot, wish, room)
+                part = self._take_from(slot, wish, room, first=not parts)
             except NotCached:
                 if not parts:
                     raise
@@ -183,7 +190,7 @@ class ShareFetch:
                 session.served(slot)
         return parts
 
-    def _take_from(self, slot: Slot, wish: Wish, room: int) -> SharePart | None:
+    def _take_from(self, slot: Slot, wish: Wish, room: int, *, first: bool) -> SharePart | None:
         """Acquire records of one partition; None where it has none."""
         node = self._connection.node
         key = ShareKey(self._key.group, *slot)
@@ -203,7 +210,7 @@ class ShareFetch:
         else:
             data = log.read(offset, room, probe=probe)
         found = [(header.base_offset, header.last_offset) for _, header in batches(data)]
-        if not found:
+        if not found or (len(data) > room and not first):
             return None
         acquired = node.shares.acquire(node.share_service.now(), key, wish, offset, found)
         if aborted:

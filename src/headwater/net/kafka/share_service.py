@@ -78,12 +78,10 @@ class ShareService:
         except ApiError as error:
             logger.error("what member %s of %s held could not be released: %s", member_id, group_id, error)
 
-    def disconnected(self, connection: object, keys: set[SessionKey]) -> None:
-        """End the sessions that a connection has opened, and still has."""
-        for key in keys:
-            session = self._node.shares.sessions.get(key)
-            if session is not None and session.connection is connection:
-                self.end_session(*key)
+    def disconnected(self, connection: object) -> None:
+        """End the sessions that a connection has opened."""
+        for key in self._node.shares.sessions.of_connection(connection):
+            self.end_session(*key)
 
     async def forget(self, group_ids: list[str]) -> None:
         """Forget what those of the groups that were deleted have shared, and return when that is on disk."""
