@@ -22,9 +22,15 @@ from .tools import Tools
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.record.lock.duration.ms": "3000",
 }
 # Kafka keeps what groups may ask for apart from what they get.
-KAFKA_BOUNDS = {"group.consumer.min.heartbeat.interval.ms": "500"}
+KAFKA_BOUNDS = {
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.min.record.lock.duration.ms": "1000",
+}
 
 
 @pytest.fixture(scope="session", params=["headwater", "kafka"], ids=["on-headwater", "on-kafka"])
