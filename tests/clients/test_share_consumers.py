@@ -111,7 +111,10 @@ def test_kafka_share_groups_describes_resets_and_deletes(
         process.wait(20)
         process.stdout.close()
     [row] = tools.run(SHARE_GROUPS, "--describe", "--group", group).rows()
-    assert (row["TOPIC"], row["START-OFFSET"], row["LAG"]) == (topic, "5", "0")
+    assert (row["TOPIC"], row["LAG"]) == (topic, "0")
+    assert (
+        row["START-OFFSET"] == "5" or broker.name == "kafka"
+    )  # which tells it with the next acknowledgement
     assert [group, "Share", "share"] in [line.split() for line in tools.run(GROUPS, "--list").lines]
     deleted = tools.run(SHARE_GROUPS, "--delete-offsets", *where)
     assert deleted.lines[-1].split() == [topic, "Successful"]

@@ -271,13 +271,29 @@ class SharePartition:
         self.epoch = snapshot.epoch
         flight = self.in_flight
         flight.move_start(snapshot.start_offset)
-        for stored in snapshot.runs:
-            if stored.state is ACQUIRED:
-                continue
+        for stored in self._news(snapshot):
             for run in flight.cut_out(stored.first, stored.last):
                 run.state, run.deliveries, run.owner = stored.state, stored.deliveries, NOBODY
         flight.tidy()
         self._settled = False
+
+    def _news(self, snapshot: Snapshot) -> list[StateRun]:
+        """Return what a snapshot says about records that are in another state here: mostly little of it."""
+        news = []
+        runs = list(self.in_flight)
+        i = 0
+        for stored in snapshot.runs:
+            if stored.state is ACQUIRED:
+                continue
+            while i < len(runs) and runs[i].last < stored.first:
+                i += 1
+            j = i
+            while j < len(runs) and runs[j].first <= stored.last:
+                if runs[j].state is not stored.state or runs[j].deliveries != stored.deliveries:
+                    news.append(stored)
+                    break
+                j += 1
+        return news
 
 
 def _settle(run: Run, kind: AckType, delivery_limit: int) -> None:

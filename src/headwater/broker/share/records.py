@@ -10,6 +10,7 @@ often it was delivered before, as state 1, which Kafka keeps to itself: a restar
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -21,6 +22,8 @@ from headwater.broker.state import StateRecord
 _SNAPSHOT = 0
 _VERSION = 0
 _DELIVERY_COMPLETE = 0  # a tag
+_RUN = struct.Struct(">qqbhB")  # first and last offset, state, deliveries, no tags
+_STATES = {int(state): state for state in RecordState}
 
 
 class ShareKey(NamedTuple):
@@ -83,15 +86,7 @@ def _encode(value: Snapshot) -> bytes:
     out.i64(value.start_offset)
     out.i64(value.created_ms)
     out.i64(value.written_ms)
-
-    def run(item: StateRun) -> None:
-        out.i64(item.first)
-        out.i64(item.last)
-        out.i8(item.state)
-        out.i16(item.deliveries)
-        out.no_tags()
-
-    out.compact_array(value.runs, run)
+    out.rows(_RUN, [(*run, 0) for run in value.runs])
     out.tags({_DELIVERY_COMPLETE: value.complete.to_bytes(4, "big")})
     return out.done()
 
@@ -103,15 +98,12 @@ def decode_snapshot(data: bytes) -> Snapshot:
         raise CorruptGroupRecord(f"a share snapshot has version {version}, readable is {_VERSION}")
     epoch, state_epoch, _ = reader.i32(), reader.i32(), reader.i32()
     start_offset, created_ms, written_ms = reader.i64(), reader.i64(), reader.i64()
-
-    def run() -> StateRun:
-        first, last, state, deliveries = reader.i64(), reader.i64(), reader.i8(), reader.i16()
-        reader.skip_tags()
-        try:
-            return StateRun(first, last, RecordState(state), deliveries)
-        except ValueError as error:
-            raise CorruptGroupRecord(f"a share record's state is none of Kafka's: {error}") from None
-
-    runs = tuple(reader.compact_array(run))
+    rows = reader.rows(_RUN)
+    try:
+        runs = tuple(
+            StateRun(first, last, _STATES[state], deliveries) for first, last, state, deliveries, _ in rows
+        )
+    except KeyError as error:
+        raise CorruptGroupRecord(f"a share record's state is none of Kafka's: {error}") from None
     complete = int.from_bytes(reader.tags().get(_DELIVERY_COMPLETE, b""), "big")
     return Snapshot(epoch, state_epoch, start_offset, created_ms, written_ms, runs, complete)

@@ -214,8 +214,8 @@ class ShareFetch:
             return None
         acquired = node.shares.acquire(node.share_service.now(), key, wish, offset, found)
         if aborted:
-            acquired = _without_aborted(partition, data, aborted, acquired)
-        data = _between(data, acquired)
+            acquired = without_aborted(partition, data, aborted, acquired)
+        data = between(data, acquired)
         return (
             SharePart(slot[1], acquired=acquired, records_length=len(data), records=data)
             if acquired
@@ -321,7 +321,7 @@ def _with_results(parts: dict[Slot, SharePart], results: Refused) -> dict[Slot, 
     return parts
 
 
-def _between(data: bytes | memoryview, acquired: list[Acquired]) -> bytes | memoryview:
+def between(data: bytes | memoryview, acquired: list[Acquired]) -> bytes | memoryview:
     """Return the batches that hold what was acquired, without those before and after."""
     if not acquired:
         return b""
@@ -336,7 +336,7 @@ def _between(data: bytes | memoryview, acquired: list[Acquired]) -> bytes | memo
     return memoryview(data)[wanted[0][0] : sum(wanted[-1])]
 
 
-def _without_aborted(
+def without_aborted(
     partition: SharePartition, data: Buffer, aborted: list[tuple[int, int]], acquired: list[Acquired]
 ) -> list[Acquired]:
     """Archive what was acquired of aborted transactions, and return the rest."""
