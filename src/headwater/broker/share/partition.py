@@ -77,6 +77,10 @@ class SharePartition:
         """How many records in flight are final."""
         return sum(len(run) for run in self.in_flight if run.state.is_final)
 
+    def lag(self, high_watermark: int) -> int:
+        """Return how many records the group is not done with."""
+        return max(0, high_watermark - self.start_offset - self.complete)
+
     # -- acquiring -------------------------------------------------------------------------------
 
     def next_offset(self) -> int:

@@ -148,8 +148,8 @@ def _described_partition(node: Node, key: ShareKey, name: str) -> dict[str, Any]
     start, lag = _NO_OFFSET, -1
     partition, log = node.shares.partitions.get(key), node.logs.get(name, key.partition)
     if partition is not None and log is not None:
-        start = max(partition.start_offset, log.start_offset)
-        lag = max(0, log.high_watermark - start - partition.complete)
+        partition.begin_at(log.start_offset)
+        start, lag = partition.start_offset, partition.lag(log.high_watermark)
     return {
         "partition_index": key.partition,
         "start_offset": start,

@@ -118,6 +118,10 @@ class ShareService:
 
     def _fire(self) -> None:
         self._timer = None
+        self.run_due()
+
+    def run_due(self) -> None:
+        """Free what members have held for too long."""
         try:
             self.apply(self._node.shares.tick(self.now()))
         except ApiError as error:
