@@ -10,10 +10,11 @@ import pytest
 
 from headwater.testing.jars import BRIEF, KAFKA_4_3
 
-from .brokers import Broker
-from .confluent import produce
+from .brokers import Broker, unique
+from .confluent import SECONDS, produce
 from .raw import Raw
 from .share import begin_at
+from .test_transactions_confluent import send, transactional
 from .tools import CONSOLE_CONSUMER, GROUPS, SHARE_CONSUMER, SHARE_GROUPS, VERIFIABLE_SHARE_CONSUMER, Tools
 
 pytestmark = pytest.mark.real
@@ -89,6 +90,26 @@ def test_the_console_and_the_verifiable_consumer_take_turns(
     assert starts[0] == 0
     assert starts == sorted(starts)
     assert starts[-1] == 23 or broker.name == "kafka"
+
+
+def test_records_of_transactions_are_taken_whether_committed_or_not(
+    tools: Tools, broker: Broker, raw: Raw, topic: str, group: str
+) -> None:
+    begin_at(raw, group, topic)
+    made = transactional(broker, unique("txn"))
+    for number in range(4):
+        made.begin_transaction()
+        send(made, topic, b"%d" % number)
+        made.abort_transaction(SECONDS) if number % 2 else made.commit_transaction(SECONDS)
+    produce(broker, topic, [b"plain"])
+    taken = tools.run(SHARE_CONSUMER, "--topic", topic, "--group", group, "--max-messages", "5")
+    assert taken.lines == ["0", "1", "2", "3", "plain"]
+    # The markers between them are gaps, which the consumer acknowledges as such.
+    asked = [{"group_id": group, "topics": [{"topic_name": topic, "partitions": [0]}]}]
+    [[part]] = [
+        each.partitions for each in raw.call("describe_share_group_offsets", 1, groups=asked).groups[0].topics
+    ]
+    assert part.lag == 0
 
 
 def test_kafka_share_groups_describes_resets_and_deletes(

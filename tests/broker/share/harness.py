@@ -38,7 +38,7 @@ class Harness:
         self.settings = SETTINGS | {"group.share.delivery.count.limit": delivery_limit}
         self.shares = ShareCoordinator(self.settings)
         self.shares.loaded()
-        self.apply(self.shares.initialize(self.at, KEY, start_offset))
+        self.apply(self.shares.initialize(self.at, {KEY: start_offset}))
 
     @property
     def at(self) -> Moment:

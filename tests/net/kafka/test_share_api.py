@@ -286,7 +286,7 @@ async def test_a_topic_or_a_group_that_is_deleted_takes_its_state_along(
         assert node.shares.partitions == {}
         # As if the broker had been killed between the two.
         key = ShareKey("gone", node.topics.by_name["t"].id, 0)
-        node.share_service.apply(node.shares.initialize(node.share_service.now(), key, 7))
+        node.share_service.apply(node.shares.initialize(node.share_service.now(), {key: 7}))
         await node.shares_durable()
     async with running(tmp_path, clock) as node:
         assert node.shares.partitions == {}

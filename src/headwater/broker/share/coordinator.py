@@ -82,10 +82,14 @@ class ShareCoordinator:
 
     # Requests
 
-    def initialize(self, at: Moment, key: ShareKey, start_offset: int) -> Changes:
-        """Let a group begin to share a partition at an offset."""
-        snapshot = Snapshot(0, 0, start_offset, at.wall_ms, at.wall_ms)
-        return Changes([snapshot_record(key, snapshot)])
+    def initialize(self, at: Moment, starts: Mapping[ShareKey, int]) -> Changes:
+        """Let groups begin to share partitions at some offsets."""
+        return Changes(
+            [
+                snapshot_record(key, Snapshot(0, 0, start_offset, at.wall_ms, at.wall_ms))
+                for key, start_offset in starts.items()
+            ]
+        )
 
     def acquire(
         self, at: Moment, key: ShareKey, wish: Wish, offset: int, batches: Sequence[tuple[int, int]]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.broker.share.partition import SharePartition
 from headwater.broker.share.records import ShareKey
 from headwater.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, Slot
@@ -146,6 +147,7 @@ class ShareFetch:
         loop = self._connection.node.loop
         wait = self._message.max_wait.total_seconds()
         end = loop.time() + wait
+        self._begin(session)
         while not self._gone:
             left = end - loop.time()
             try:
@@ -222,21 +224,35 @@ class ShareFetch:
             else None
         )
 
-    def _open(self, key: ShareKey) -> tuple[PartitionLog, SharePartition]:
-        """Return the log of a share partition, and its state, which begins with the first fetch."""
+    def _begin(self, session: ShareSession) -> None:
+        """Let the group begin to share what it has not shared before, all of it with one write."""
+        node = self._connection.node
+        starts: dict[ShareKey, int] = {}
+        for slot in session.slots:
+            key = ShareKey(self._key.group, *slot)
+            log = None if key in node.shares.partitions else self._log(key)
+            if log is not None:
+                earliest = node.shares.config(key.group).reset == "earliest"
+                starts[key] = log.start_offset if earliest else log.high_watermark
+        if starts and isinstance(node.groups.groups.get(self._key.group), ShareGroup):
+            changes = node.shares.initialize(node.share_service.now(), starts)
+            self._wrote = node.share_service.apply(changes) or self._wrote
+
+    def _log(self, key: ShareKey) -> PartitionLog | None:
         node = self._connection.node
         name = node.name_of(key.topic_id.bytes)
-        log = node.logs.get(name, key.partition) if name is not None else None
+        return node.logs.get(name, key.partition) if name is not None else None
+
+    def _open(self, key: ShareKey) -> tuple[PartitionLog, SharePartition]:
+        """Return the log of a share partition, and its state."""
+        node = self._connection.node
+        log = self._log(key)
         if log is None:
-            code = ErrorCode.unknown_topic_id if name is None else ErrorCode.unknown_topic_or_partition
-            raise ApiError(code)
-        if key not in node.shares.partitions:
-            node.groups.share_group(key.group)
-            earliest = node.shares.config(key.group).reset == "earliest"
-            start = log.start_offset if earliest else log.high_watermark
-            changes = node.shares.initialize(node.share_service.now(), key, start)
-            self._wrote = node.share_service.apply(changes) or self._wrote
-        partition = node.shares.partitions[key]
+            known = key.topic_id in node.topics.by_id
+            raise ApiError(ErrorCode.unknown_topic_or_partition if known else ErrorCode.unknown_topic_id)
+        partition = node.shares.partitions.get(key)
+        if partition is None:
+            raise ApiError(ErrorCode.group_id_not_found)
         partition.begin_at(log.start_offset)
         return log, partition
 
@@ -260,8 +276,7 @@ class ShareFetch:
             key = ShareKey(self._key.group, topic_id, index)
             node.share_service.watch(key, self, self._wake.set)
             self._watched.append(key)
-            name = node.name_of(topic_id.bytes)
-            log = node.logs.get(name, index) if name is not None else None
+            log = self._log(key)
             if log is not None:
                 log.on_advance[self] = self._wake.set
                 self._logs.append(log)
