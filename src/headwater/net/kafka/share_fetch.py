@@ -42,6 +42,7 @@ class ShareFetch:
     """One ShareFetch request, from its arrival to its answer."""
 
     __slots__ = (
+        "_config",
         "_connection",
         "_gone",
         "_header",
@@ -66,6 +67,7 @@ class ShareFetch:
         self._key = SessionKey(message.group_id or "", message.member_id or "")
         exact = getattr(message, "share_acquire_mode", 0) == _EXACT
         self._wish = Wish(self._key.member, message.max_records, message.batch_size, exact)
+        self._config = connection.node.shares.config(self._key.group)
         self._wrote = False
         self._gone = False
         self._probes = _PROBES
@@ -100,8 +102,8 @@ class ShareFetch:
         topics: dict[bytes, list[SharePart]] = {}
         for (topic_id, _), part in parts.items():
             topics.setdefault(topic_id.bytes, []).append(part)
-        lock_ms = node.shares.config(self._key.group).lock_ms
-        pieces = encode_share_fetch_response(self._header.correlation_id, throttle_ms, code, lock_ms, topics)
+        number, lock_ms = self._header.correlation_id, self._config.lock_ms
+        pieces = encode_share_fetch_response(number, throttle_ms, code, lock_ms, topics)
         self._connection.reply(self._place, pieces)
 
     async def _answer(self) -> dict[Slot, SharePart]:
@@ -197,7 +199,7 @@ class ShareFetch:
         node = self._connection.node
         key = ShareKey(self._key.group, *slot)
         log, partition = self._open(key)
-        config = node.shares.config(key.group)
+        config = self._config
         if not partition.may_acquire(config.max_locks):
             return None
         offset = partition.next_offset()
@@ -232,7 +234,7 @@ class ShareFetch:
             key = ShareKey(self._key.group, *slot)
             log = None if key in node.shares.partitions else self._log(key)
             if log is not None:
-                earliest = node.shares.config(key.group).reset == "earliest"
+                earliest = self._config.reset == "earliest"
                 starts[key] = log.start_offset if earliest else log.high_watermark
         if starts and isinstance(node.groups.groups.get(self._key.group), ShareGroup):
             changes = node.shares.initialize(node.share_service.now(), starts)
