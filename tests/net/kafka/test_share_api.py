@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ import pytest
 from kio.serial import entity_reader
 
 from headwater.broker.share.records import ShareKey
+from headwater.broker.share.settings import share_config
 from headwater.broker.topics import NewTopic
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.net.exposition import exposition
@@ -25,7 +26,7 @@ from headwater.net.kafka.listener import KafkaListener
 from headwater.net.kafka.share_fetch import ShareFetch
 from headwater.net.node import Node
 from headwater.net.state_log import next_sync
-from headwater.record.batch import read_header
+from headwater.record.batch import TRANSACTIONAL, read_header
 from headwater.record.records import Record, encode_batch
 from headwater.testing.clock import ManualClock
 from headwater.wire.kafka.codec import encode_response
@@ -303,3 +304,41 @@ async def test_what_a_group_is_not_done_with_is_its_lag(node: Node) -> None:
     assert [(each.start_offset, each.lag) for each in (first, second)] == [(0, 7), (0, 0)]
     page = exposition(node, KafkaListener(node), node.counters.fetch_seconds).decode()
     assert 'headwater_group_lag{group="g",topic="t",partition="0"} 7\n' in page
+
+
+async def test_who_reads_committed_records_gets_neither_open_nor_aborted_ones(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        node.shares, "config", lambda group: replace(share_config(node.settings, group), read_committed=True)
+    )
+    await start_at_zero(node)
+    log = node.logs.get("t", 0)
+    assert log is not None
+
+    async def write(producer: int, *, commit: bool | None) -> None:
+        rows = [Record(i, 0, b"k", b"v") for i in range(3)]
+        batch = encode_batch(
+            rows, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0
+        )
+        log.append(memoryview(batch), read_header(batch), 0)
+        if commit is not None:
+            log.append_marker(producer, 0, commit=commit, coordinator_epoch=0, now_ms=0)
+        node.commit.add(log)
+        await next_sync(node.commit)
+
+    await write(1, commit=False)
+    await write(2, commit=True)
+    await write(3, commit=False)
+    await write(4, commit=None)
+    member = await Member(node).join()
+    # The markers at 3 and 7 are the member's to pass over.
+    assert await member.fetch() == {0: [(3, 7, 1), (11, 11, 1)]}
+    assert await member.accept(3, 7) is ErrorCode.none
+    assert await member.accept(11, 11) is ErrorCode.none
+    assert await member.fetch(topics=[]) == {}
+    assert node.shares.partitions[ShareKey("g", member.topic_id, 0)].start_offset == 12
+    log.append_marker(4, 0, commit=False, coordinator_epoch=0, now_ms=0)
+    await produce(node, 2)
+    # What is read first is all of an aborted transaction, and so is passed over at once.
+    assert await member.fetch(topics=[], max_bytes=1) == {0: [(15, 15, 1)]}

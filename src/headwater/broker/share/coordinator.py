@@ -143,16 +143,14 @@ class ShareCoordinator:
             if partition is not None:
                 after = partition.expire(at.mono_ms, self.config(key.group))
                 self._change(changes, key, partition, after, at)
-                self._watch(key, partition, later_than_ms=at.mono_ms)
+                self._watch(key, partition, at.mono_ms)
         return changes
 
-    def _watch(self, key: ShareKey, partition: SharePartition, later_than_ms: int = -1) -> None:
+    def _watch(self, key: ShareKey, partition: SharePartition, after_ms: int = -1) -> None:
         # A timer that is early looks again; only one that is missing or late would be wrong.
-        deadlines = [
-            run.deadline_ms for run in partition.in_flight if run.owner and run.deadline_ms > later_than_ms
-        ]
-        if deadlines:
-            self._locks.set(key, min(deadlines))
+        deadline_ms = partition.next_deadline(after_ms)
+        if deadline_ms is not None:
+            self._locks.set(key, deadline_ms)
 
     def _change(
         self, changes: Changes, key: ShareKey, partition: SharePartition, after: InFlight | None, at: Moment

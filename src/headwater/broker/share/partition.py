@@ -5,9 +5,9 @@
         └── release, time-out ──┘  (archived, at the delivery limit)
 
 The records before the start offset are done. Those from there up to the end are in flight. What was
-acknowledged, archived or given back is in the log: `changed` and the methods above it return the snapshot
-that makes it so, and `apply` is its replay. Acquiring is not stored, as in Kafka: a restart finds the
-records available, so that they are delivered again.
+acknowledged, archived or given back is in the log: `acknowledge`, `release` and `expire` return what will be
+in flight, `changed` the snapshot of it for the log, and `apply` is its replay. Acquiring is not stored, as
+in Kafka: a restart finds the records available, so that they are delivered again.
 """
 
 from __future__ import annotations
@@ -182,18 +182,19 @@ class SharePartition:
                 raise ApiError(ErrorCode.invalid_record_state, _NOT_ACQUIRED)
             self._check(member, ack)
             end = ack.last
-        after: InFlight | None = None
-        for ack in acks:
-            for first, last, kind in _pieces(ack):
-                if kind is AckType.RENEW:
-                    for run in self.in_flight.cut_out(first, last):
-                        run.deadline_ms = now_ms + config.lock_ms
-                    continue
-                after = after or self.in_flight.copy()
-                for run in after.cut_out(first, last):
-                    _settle(run, kind, config.delivery_limit)
-        if after is not None:
-            after.tidy()
+        pieces = [piece for ack in acks for piece in _pieces(ack) if piece[1] >= self.in_flight.start]
+        for first, last, kind in pieces:
+            if kind is AckType.RENEW:
+                for run in self.in_flight.cut_out(first, last):
+                    run.deadline_ms = now_ms + config.lock_ms
+        settled = [piece for piece in pieces if piece[2] is not AckType.RENEW]
+        if not settled:
+            return None
+        after = self.in_flight.copy()
+        for first, last, kind in settled:
+            for run in after.cut_out(first, last):
+                _settle(run, kind, config.delivery_limit)
+        after.tidy()
         return after
 
     def _check(self, member: str, ack: Ack) -> None:
@@ -239,9 +240,12 @@ class SharePartition:
         after.tidy()
         return after
 
-    def next_deadline(self) -> int | None:
-        """Return when the first lock ends, or None when nothing is acquired."""
-        return min((run.deadline_ms for run in self.in_flight if run.state is ACQUIRED), default=None)
+    def next_deadline(self, after_ms: int = -1) -> int | None:
+        """Return when the first lock ends after a time, or None when none does."""
+        return min(
+            (run.deadline_ms for run in self.in_flight if run.owner and run.deadline_ms > after_ms),
+            default=None,
+        )
 
     # -- the log ---------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from headwater.core.errors import ApiError, ErrorCode
 from headwater.log.cold import NotCached
 from headwater.log.errors import PartitionError
 from headwater.log.partition import PartitionLog
-from headwater.net.kafka.share_acks import Refused, slots_of, take_acks
+from headwater.net.kafka.share_acks import NO_ID, Refused, slots_of, take_acks
 from headwater.record.batch import Buffer, batches
 from headwater.record.committed import committed_batches
 from headwater.wire.kafka.frames import RequestHeader
@@ -35,7 +35,9 @@ logger = logging.getLogger(__name__)
 
 _API = int(Api.SHARE_FETCH)
 _EXACT = 1
-_PROBES = 4
+_PROBES = 4  # as of a Fetch
+_TRIES = 10
+"""How often a partition is read on where all that was read belongs to aborted transactions."""
 
 
 class ShareFetch:
@@ -199,32 +201,35 @@ class ShareFetch:
         node = self._connection.node
         key = ShareKey(self._key.group, *slot)
         log, partition = self._open(key)
-        config = self._config
-        if not partition.may_acquire(config.max_locks):
+        if not partition.may_acquire(self._config.max_locks):
             return None
-        offset = partition.next_offset()
-        end = log.last_stable_offset if config.read_committed else log.high_watermark
-        if offset >= end:
-            return None
-        aborted: list[tuple[int, int]] = []
+        for _ in range(_TRIES):
+            offset = partition.next_offset()
+            data, aborted = self._read(log, offset, room)
+            found = [(header.base_offset, header.last_offset) for _, header in batches(data)]
+            if not found or (len(data) > room and not first):
+                return None
+            acquired = node.shares.acquire(node.share_service.now(), key, wish, offset, found)
+            if aborted:
+                acquired = without_aborted(partition, data, aborted, acquired)
+            if acquired:
+                sent = between(data, acquired)
+                return SharePart(slot[1], acquired=acquired, records_length=len(sent), records=sent)
+            if not aborted:
+                return None
+        return None
+
+    def _read(
+        self, log: PartitionLog, offset: int, room: int
+    ) -> tuple[bytes | memoryview, list[tuple[int, int]]]:
+        """Return batches from an offset on, and the producers and first offsets of aborted transactions in them."""
         probe = self._probes > 0
-        if config.read_committed:
-            data, ended = log.read_committed(offset, room, probe=probe)
-            aborted = [(each.producer_id, each.first_offset) for each in ended]
-        else:
-            data = log.read(offset, room, probe=probe)
-        found = [(header.base_offset, header.last_offset) for _, header in batches(data)]
-        if not found or (len(data) > room and not first):
-            return None
-        acquired = node.shares.acquire(node.share_service.now(), key, wish, offset, found)
-        if aborted:
-            acquired = without_aborted(partition, data, aborted, acquired)
-        data = between(data, acquired)
-        return (
-            SharePart(slot[1], acquired=acquired, records_length=len(data), records=data)
-            if acquired
-            else None
-        )
+        if not self._config.read_committed:
+            return (log.read(offset, room, probe=probe), []) if offset < log.high_watermark else (b"", [])
+        if offset >= log.last_stable_offset:
+            return b"", []
+        data, ended = log.read_committed(offset, room, probe=probe)
+        return data, [(each.producer_id, each.first_offset) for each in ended]
 
     def _begin(self, session: ShareSession) -> None:
         """Let the group begin to share what it has not shared before, all of it with one write."""
@@ -325,7 +330,7 @@ class ShareFetch:
 
 
 def _forgotten(topics: Iterable[Any]) -> list[Slot]:
-    return [(topic.topic_id, index) for topic in topics for index in topic.partitions]
+    return [(topic.topic_id or NO_ID, index) for topic in topics for index in topic.partitions]
 
 
 def _with_results(parts: dict[Slot, SharePart], results: Refused) -> dict[Slot, SharePart]:
