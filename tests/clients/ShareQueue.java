@@ -167,7 +167,7 @@ public class ShareQueue {
     }
 
     private static void until(BooleanSupplier done) {
-        long end = System.nanoTime() + Duration.ofSeconds(20).toNanos();
+        long end = System.nanoTime() + Duration.ofSeconds(30).toNanos();
         while (!done.getAsBoolean()) {
             if (System.nanoTime() > end) {
                 throw new IllegalStateException("it takes too long");

@@ -63,11 +63,11 @@ async def node(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Node]:
         yield made
 
 
-async def produce(node: Node, count: int, partition: int = 0, size: int = 10) -> None:
+async def produce(node: Node, count: int, partition: int = 0, size: int = 10, now_ms: int = 0) -> None:
     log = node.logs.get("t", partition)
     assert log is not None
-    batch = encode_batch([Record(i, 0, b"k", b"v" * size) for i in range(count)])
-    log.append(memoryview(batch), read_header(batch), 0)
+    batch = encode_batch([Record(i, now_ms, b"k", b"v" * size) for i in range(count)])
+    log.append(memoryview(batch), read_header(batch), now_ms)
     node.commit.add(log)
     await next_sync(node.commit)
 
@@ -304,6 +304,22 @@ async def test_what_a_group_is_not_done_with_is_its_lag(node: Node) -> None:
     assert [(each.start_offset, each.lag) for each in (first, second)] == [(0, 7), (0, 0)]
     page = exposition(node, KafkaListener(node), node.counters.fetch_seconds).decode()
     assert 'headwater_group_lag{group="g",topic="t",partition="0"} 7\n' in page
+
+
+@pytest.mark.parametrize(
+    ("reset", "reset_ms", "start"), [("latest", 0, 6), ("earliest", 0, 0), ("by_duration", 60_000, 3)]
+)
+async def test_a_group_begins_where_it_is_told_to(
+    node: Node, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, reset: str, reset_ms: int, start: int
+) -> None:
+    ours = replace(share_config(node.settings, "g"), reset=reset, reset_ms=reset_ms)
+    monkeypatch.setattr(node.shares, "config", lambda group: ours)
+    await produce(node, 3)
+    clock.advance(10_000_000)
+    await produce(node, 3, now_ms=clock.wall_ms() - 59_000)
+    member = await Member(node).join()
+    await member.fetch()
+    assert node.shares.partitions[ShareKey("g", member.topic_id, 0)].start_offset == start
 
 
 async def test_who_reads_committed_records_gets_neither_open_nor_aborted_ones(

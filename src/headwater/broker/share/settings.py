@@ -19,7 +19,9 @@ class ShareConfig:
     max_locks: int
     read_committed: bool = False
     reset: str = "latest"
-    """Where a group begins to read a partition: `latest` or `earliest`."""
+    """Where a group begins to read a partition: `latest`, `earliest`, or `by_duration`."""
+    reset_ms: int = 0
+    """How far back it begins `by_duration`."""
 
 
 def share_config(settings: Mapping[str, Value], group_id: str) -> ShareConfig:

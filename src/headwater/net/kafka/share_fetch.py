@@ -239,11 +239,19 @@ class ShareFetch:
             key = ShareKey(self._key.group, *slot)
             log = None if key in node.shares.partitions else self._log(key)
             if log is not None:
-                earliest = self._config.reset == "earliest"
-                starts[key] = log.start_offset if earliest else log.high_watermark
+                starts[key] = self._beginning(log)
         if starts and isinstance(node.groups.groups.get(self._key.group), ShareGroup):
             changes = node.shares.initialize(node.share_service.now(), starts)
             self._wrote = node.share_service.apply(changes) or self._wrote
+
+    def _beginning(self, log: PartitionLog) -> int:
+        """Return where a group begins to read a partition."""
+        if self._config.reset == "earliest":
+            return log.start_offset
+        found = None
+        if self._config.reset == "by_duration":
+            found = log.offset_for_time(self._connection.node.clock.wall_ms() - self._config.reset_ms)
+        return log.high_watermark if found is None else found[0]
 
     def _log(self, key: ShareKey) -> PartitionLog | None:
         node = self._connection.node
