@@ -25,6 +25,10 @@ SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.min.session.timeout.ms": "2000",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.record.lock.duration.ms": "3000",
+    "group.share.min.record.lock.duration.ms": "1000",
 }
 
 

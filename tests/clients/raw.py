@@ -26,6 +26,10 @@ from .brokers import HOUR_AGO, Broker, eventually
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 SECONDS = 15.0
+GROUP = 32
+"""The resource type of a group's settings."""
+SET, DELETE, APPEND = 0, 1, 2
+"""What IncrementalAlterConfigs does with a setting."""
 
 
 class Closed(Exception):
@@ -199,3 +203,21 @@ def produce(raw: Raw, topic: str, records: bytes | None, *, acks: int = -1, part
     [found] = answer.responses
     [part] = found.partition_responses
     return part
+
+
+def alter_group(
+    raw: Raw, group: str, *changes: tuple[str, int, str | None], **fields: Any
+) -> tuple[ErrorCode, str]:
+    """Change settings of a group, and return the code and the message of the answer."""
+    configs = [{"name": name, "config_operation": what, "value": value} for name, what, value in changes]
+    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+    [done] = raw.call("incremental_alter_configs", 1, resources=[resource], **fields).responses
+    return ErrorCode(done.error_code), done.error_message or ""
+
+
+def described_group(raw: Raw, group: str, *names: str) -> dict[str, Any]:
+    """Return the settings that a group has, by name, all or those named."""
+    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": names or None}
+    [found] = raw.call("describe_configs", 4, resources=[resource], include_synonyms=True).results
+    assert (found.error_code, found.error_message) == (ErrorCode.none, "")
+    return {entry.name: entry for entry in found.configs}

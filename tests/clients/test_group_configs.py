@@ -9,31 +9,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from .brokers import Broker, eventually, unique
-from .raw import Raw
+from .raw import APPEND, DELETE, GROUP, SET, Raw, alter_group, described_group
 from .tools import CONFIGS, Tools
 
 pytestmark = pytest.mark.real
 
-GROUP = 32
-SET, DELETE, APPEND = 0, 1, 2
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 DURATION = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
-
-
-def alter(
-    raw: Raw, group: str, *changes: tuple[str, int, str | None], **fields: Any
-) -> tuple[ErrorCode, str]:
-    configs = [{"name": name, "config_operation": what, "value": value} for name, what, value in changes]
-    resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
-    [done] = raw.call("incremental_alter_configs", 1, resources=[resource], **fields).responses
-    return ErrorCode(done.error_code), done.error_message or ""
-
-
-def described(raw: Raw, group: str, *names: str) -> dict[str, Any]:
-    resource = {"resource_type": GROUP, "resource_name": group, "configuration_keys": names or None}
-    [found] = raw.call("describe_configs", 4, resources=[resource], include_synonyms=True).results
-    assert (found.error_code, found.error_message) == (ErrorCode.none, "")
-    return {entry.name: entry for entry in found.configs}
 
 
 def listed(raw: Raw) -> set[str]:
@@ -43,7 +25,7 @@ def listed(raw: Raw) -> set[str]:
 
 
 def test_a_group_without_settings_of_its_own_has_the_brokers(raw: Raw) -> None:
-    found = described(raw, unique("unknown"))
+    found = described_group(raw, unique("unknown"))
     assert {name: entry.value for name, entry in found.items()} == {
         "consumer.assignment.interval.ms": "0",
         "consumer.heartbeat.interval.ms": "500",
@@ -77,26 +59,26 @@ def test_a_group_without_settings_of_its_own_has_the_brokers(raw: Raw) -> None:
 def test_settings_are_altered_listed_replaced_and_deleted(raw: Raw) -> None:
     group = unique("group é/")
     changes = ((SESSION, SET, "46000"), ("share.renew.acknowledge.enable", SET, "FALSE"))
-    assert alter(raw, group, *changes, validate_only=True) == (ErrorCode.none, "")
+    assert alter_group(raw, group, *changes, validate_only=True) == (ErrorCode.none, "")
     assert group not in listed(raw)
-    assert alter(raw, group, *changes) == (ErrorCode.none, "")
+    assert alter_group(raw, group, *changes) == (ErrorCode.none, "")
     eventually(lambda: listed(raw), lambda seen: group in seen)
-    session = described(raw, group, SESSION, "no.such.setting")[SESSION]
+    session = described_group(raw, group, SESSION, "no.such.setting")[SESSION]
     assert (session.value, session.config_source) == ("46000", 8)
     assert [(link.name, link.value, link.source) for link in session.synonyms] == [
         (SESSION, "46000", 8),
         (f"group.{SESSION}", "45000", 5),
     ]
-    assert described(raw, group)["share.renew.acknowledge.enable"].value == "false"
+    assert described_group(raw, group)["share.renew.acknowledge.enable"].value == "false"
 
     configs = [{"name": "share.auto.offset.reset", "value": "by_duration:PT1H"}]
     resource = {"resource_type": GROUP, "resource_name": group, "configs": configs}
     [done] = raw.call("alter_configs", 2, resources=[resource]).responses
     assert done.error_code == ErrorCode.none
-    eventually(lambda: described(raw, group)[SESSION].value, lambda seen: seen == "45000")
-    assert described(raw, group)["share.auto.offset.reset"].value == "by_duration:PT1H"
+    eventually(lambda: described_group(raw, group)[SESSION].value, lambda seen: seen == "45000")
+    assert described_group(raw, group)["share.auto.offset.reset"].value == "by_duration:PT1H"
 
-    assert alter(raw, group, ("share.auto.offset.reset", DELETE, None))[0] == ErrorCode.none
+    assert alter_group(raw, group, ("share.auto.offset.reset", DELETE, None))[0] == ErrorCode.none
     eventually(lambda: listed(raw), lambda seen: group not in seen)
 
 
@@ -146,22 +128,22 @@ def test_settings_are_altered_listed_replaced_and_deleted(raw: Raw) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(raw: Raw, name: str, value: str, message: str) -> None:
-    assert alter(raw, unique("group"), (name, SET, value)) == (ErrorCode.invalid_config, message)
+    assert alter_group(raw, unique("group"), (name, SET, value)) == (ErrorCode.invalid_config, message)
 
 
 def test_a_session_no_longer_than_the_interval_and_other_mistakes(raw: Raw) -> None:
     group = unique("group")
-    refused = alter(raw, group, (SESSION, SET, "2000"), (INTERVAL, SET, "2000"))
+    refused = alter_group(raw, group, (SESSION, SET, "2000"), (INTERVAL, SET, "2000"))
     assert refused == (ErrorCode.invalid_config, f"{SESSION} must be greater than {INTERVAL}")
-    assert alter(raw, group, (SESSION, SET, None)) == (
+    assert alter_group(raw, group, (SESSION, SET, None)) == (
         ErrorCode.invalid_request,
         f"Null value not supported for : {SESSION}",
     )
-    assert alter(raw, group, (SESSION, APPEND, "1")) == (
+    assert alter_group(raw, group, (SESSION, APPEND, "1")) == (
         ErrorCode.invalid_config,
         f"Can't APPEND to key {SESSION} because its type is not LIST.",
     )
-    assert alter(raw, "", (SESSION, SET, "50000")) == (
+    assert alter_group(raw, "", (SESSION, SET, "50000")) == (
         ErrorCode.invalid_request,
         "Default group resources are not allowed.",
     )
@@ -183,7 +165,7 @@ def test_members_learn_of_it_with_their_next_heartbeat(raw: Raw, group: str, top
     member = str(uuid4())
     joined = beat(0, rebalance_timeout=10_000, subscribed_topic_names=[topic], topic_partitions=[])
     assert (joined.error_code, joined.heartbeat_interval.total_seconds()) == (ErrorCode.none, 0.5)
-    assert alter(raw, group, (INTERVAL, SET, "700"), (SESSION, SET, "2000"))[0] == ErrorCode.none
+    assert alter_group(raw, group, (INTERVAL, SET, "700"), (SESSION, SET, "2000"))[0] == ErrorCode.none
     eventually(lambda: beat(joined.member_epoch).heartbeat_interval.total_seconds(), lambda seen: seen == 0.7)
 
     def state() -> tuple[str, int]:

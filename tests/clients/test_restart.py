@@ -18,11 +18,12 @@ from headwater.testing.process import BrokerProcess
 from .brokers import Broker, eventually
 from .confluent import SECONDS, consumer, produce, read, take
 from .conftest import SETTINGS
-from .raw import Raw, batch, end_offsets, new_producer, topic_id
+from .raw import SET, Raw, alter_group, batch, described_group, end_offsets, new_producer, topic_id
 from .raw import produce as produce_raw
-from .test_group_configs import SESSION, SET, alter, described
 
 pytestmark = pytest.mark.real
+
+SESSION = "consumer.session.timeout.ms"
 
 Process = BrokerProcess | RealKafka
 
@@ -65,7 +66,7 @@ def test_records_topics_groups_and_sequences_survive(process: Process, again: Ca
             known = topic_id(raw, "kept")
             producer = new_producer(raw)
             assert produce_raw(raw, "kept", batch(2, producer=(producer, 0, 0))).base_offset == 0
-            assert alter(raw, "group", (SESSION, SET, "50000"))[0] == ErrorCode.none
+            assert alter_group(raw, "group", (SESSION, SET, "50000"))[0] == ErrorCode.none
 
         again()
 
@@ -77,7 +78,7 @@ def test_records_topics_groups_and_sequences_survive(process: Process, again: Ca
             gap = produce_raw(raw, "kept", batch(producer=(producer, 0, 5)))
             assert gap.error_code == ErrorCode.out_of_order_sequence_number
             assert new_producer(raw) > producer
-            assert described(raw, "group", SESSION)[SESSION].value == "50000"
+            assert described_group(raw, "group", SESSION)[SESSION].value == "50000"
         assert [message.value() for message in read(broker, "kept", 3, partition=1)] == [b"a", b"b", b"c"]
         with consumer(broker, "group") as made:
             [found] = made.committed([TopicPartition("kept", 1)], timeout=SECONDS)

@@ -23,8 +23,11 @@ GET_OFFSETS = f"{TOOLS}.GetOffsetShell"
 GROUPS = f"{TOOLS}.GroupsCommand"
 API_VERSIONS = f"{TOOLS}.BrokerApiVersionsCommand"
 LOG_DIRS = f"{TOOLS}.LogDirsCommand"
+SHARE_CONSUMER = f"{TOOLS}.consumer.ConsoleShareConsumer"
+SHARE_GROUPS = f"{TOOLS}.consumer.group.ShareGroupCommand"
 TOPICS = f"{TOOLS}.TopicCommand"
 VERIFIABLE_CONSUMER = f"{TOOLS}.VerifiableConsumer"
+VERIFIABLE_SHARE_CONSUMER = f"{TOOLS}.VerifiableShareConsumer"
 VERIFIABLE_PRODUCER = f"{TOOLS}.VerifiableProducer"
 
 

@@ -67,10 +67,10 @@ def test_api_versions_lists_what_is_served(version: int) -> None:
         assert [
             (feature.name, feature.min_version_level, feature.max_version_level)
             for feature in response.finalized_features
-        ] == [("group.version", 1, 1), ("transaction.version", 2, 2)]
+        ] == [("group.version", 1, 1), ("share.version", 1, 1), ("transaction.version", 2, 2)]
         assert response.finalized_features_epoch == 0
         # A feature that starts at level 0 is more than clients of version 3 can read.
-        supported = ["group.version", "transaction.version"] if version == 4 else []
+        supported = ["group.version", "share.version", "transaction.version"] if version == 4 else []
         assert [entry.name for entry in response.supported_features] == supported
 
 

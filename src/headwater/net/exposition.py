@@ -175,7 +175,7 @@ def _logs(page: Page, node: Node) -> None:
 
 def _groups(page: Page, node: Node) -> None:
     offsets = node.groups.offsets
-    page.gauge("headwater_groups", "Consumer groups.", len(node.groups.groups))
+    page.gauge("headwater_groups", "Consumer and share groups.", len(node.groups.groups))
     limit = node.number("headwater.metrics.max.series")
     samples: list[tuple[Labels, float]] = []
     for group in offsets.group_ids():
@@ -188,8 +188,21 @@ def _groups(page: Page, node: Node) -> None:
                 continue
             labels = {"group": group, "topic": topic, "partition": partition}
             samples.append((labels, max(log.high_watermark - committed.offset, 0)))
+    for key, shared in node.shares.partitions.items():
+        name = node.name_of(key.topic_id.bytes) or ""
+        log = node.logs.get(name, key.partition)
+        if log is None:
+            continue
+        if len(samples) >= limit:
+            page.omitted += 1
+            continue
+        labels = {"group": key.group, "topic": name, "partition": key.partition}
+        samples.append((labels, shared.lag(log.high_watermark)))
     page.family(
-        "headwater_group_lag", "gauge", "Records of a partition that a group has not committed yet.", samples
+        "headwater_group_lag",
+        "gauge",
+        "Records of a partition that a group has not committed, or as a share group not done with, yet.",
+        samples,
     )
 
 

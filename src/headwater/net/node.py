@@ -23,6 +23,7 @@ from headwater.broker.groups import GroupCoordinator
 from headwater.broker.groups.settings import GROUP_SETTINGS
 from headwater.broker.producer_ids import ProducerIds
 from headwater.broker.rates import Window
+from headwater.broker.share.coordinator import ShareCoordinator
 from headwater.broker.state import StateRecord
 from headwater.broker.topic_names import INTERNAL, METADATA_TOPIC
 from headwater.broker.topics import (
@@ -45,6 +46,7 @@ from headwater.log.directory import LogDirectory
 from headwater.net.counters import Counters
 from headwater.net.disk_watch import DiskWatch
 from headwater.net.kafka.group_service import GroupService
+from headwater.net.kafka.share_service import ShareService
 from headwater.net.kafka.throttle import Throttle
 from headwater.net.kafka.transaction_service import TransactionService
 from headwater.net.log_limit import LogLimit
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GROUPS_TOPIC = "__consumer_offsets"
+SHARE_TOPIC = "__share_group_state"
 TRANSACTIONS_TOPIC = "__transaction_state"
 SETTINGS = Settings(*BROKER_SETTINGS, *GROUP_SETTINGS, *TRANSACTION_SETTINGS)
 _UPKEEP_SECONDS = 60.0
@@ -95,6 +98,8 @@ class Node:
         self.group_configs = GroupConfigs(self.settings)
         self.groups = GroupCoordinator(self.settings, self.topics, self.group_configs)
         self.group_service = GroupService(self)
+        self.shares = ShareCoordinator(self.settings, self.group_configs)
+        self.share_service = ShareService(self)
         self.transactions = TransactionCoordinator(self.settings)
         self.transaction_service = TransactionService(self)
         slots = self.number("max.incremental.fetch.session.cache.slots")
@@ -105,6 +110,7 @@ class Node:
             self.logs.open_state(METADATA_TOPIC, clock.wall_ms()), self._replay_metadata, clock
         )
         self._group_log: StateLog | None = None
+        self._share_log: StateLog | None = None
         self._transaction_log: StateLog | None = None
         self._upkeep: asyncio.TimerHandle | None = None
         self.upkeep = Upkeep(self)
@@ -160,7 +166,7 @@ class Node:
     def open(self) -> None:
         """Replay the state machines' logs and recover the partitions."""
         self._metadata.load()
-        for name in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
+        for name in (GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC):
             if name not in self.topics.by_name:
                 new = NewTopic(name, 1, 1, configs={"cleanup.policy": "compact"})
                 self._metadata.append(self.topics.create(new, internal=True)[1])
@@ -174,6 +180,7 @@ class Node:
         self.logs.settle(set(self.topics.by_id))
         self._opened = True
         self._group_log = self._state_log(GROUPS_TOPIC, self.groups.replay)
+        self._share_log = self._state_log(SHARE_TOPIC, self.shares.replay)
         self._transaction_log = self._state_log(TRANSACTIONS_TOPIC, self.transactions.replay)
         if self._queue_service is not None:
             self._queue_service.open()
@@ -189,6 +196,7 @@ class Node:
         """Begin what goes on by itself: group timers, and upkeep."""
         self.disk.start(self.loop)
         self.group_service.start()
+        self.share_service.start()
         self.transaction_service.start()
         self._sweep(self.logs.take_doomed())
         self._upkeep = self.loop.call_later(_UPKEEP_SECONDS, self._tidy)
@@ -198,6 +206,7 @@ class Node:
         """Sync and close everything."""
         self.disk.stop()
         self.group_service.stop()
+        self.share_service.stop()
         self.transaction_service.stop()
         if self._upkeep is not None:
             self._upkeep.cancel()
@@ -230,6 +239,17 @@ class Node:
         """Append to the consumer offsets, take effect at once, and return when it is on disk."""
         assert self._group_log is not None, "the node is open"
         await self._group_log.commit(records, self.commit)
+
+    def append_shares(self, records: Sequence[StateRecord]) -> None:
+        """Append to the state of share groups and take effect at once; the next sync makes it durable."""
+        assert self._share_log is not None, "the node is open"
+        self._share_log.append(records)
+        self.commit.add(self._share_log.log)
+
+    async def shares_durable(self) -> None:
+        """Return when all that was appended to the state of share groups is on disk."""
+        assert self._share_log is not None, "the node is open"
+        await self._share_log.durable(self.commit)
 
     async def commit_transactions(self, records: Sequence[StateRecord]) -> None:
         """Append to the transactions' state, take effect at once, and return when it is on disk."""
@@ -274,6 +294,7 @@ class Node:
                 self.logs.delete_topic(topic.name, topic.id, topic.partitions)
                 self.groups.topics_changed()
                 self._forget_offsets(topic.name)
+                self.share_service.apply(self.shares.forget_topics([topic.id]))
         if self._queue_service is not None and not isinstance(effect, ConfigChanged | BrokerConfigChanged):
             self._queue_service.bridge.topics_changed(effect.topic.name)
 

@@ -16,6 +16,7 @@ from headwater.broker.groups import GroupCoordinator, MemberIdentity
 from headwater.broker.groups.classic_group import ClassicGroup
 from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.embedded import by_id, by_name
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.core.errors import ApiError, ErrorCode
 
 from .harness import Harness
@@ -103,7 +104,9 @@ class MixedGroupMachine(RuleBasedStateMachine):
 
     @property
     def group(self) -> ClassicGroup | ConsumerGroup | None:
-        return self.h.groups.groups.get("g")
+        group = self.h.groups.groups.get("g")
+        assert not isinstance(group, ShareGroup)
+        return group
 
     def _enter(self, client: Client) -> None:
         if len(self.clients) == 5:

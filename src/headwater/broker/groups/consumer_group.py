@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from headwater.broker.groups import records
 from headwater.broker.groups.records import (
     Assignment,
     CurrentAssignment,
     MemberState,
+    RecordKey,
+    RecordKind,
     Subscription,
     TopicShape,
 )
@@ -168,12 +171,35 @@ class ConsumerGroup:
                 for partition in partitions:
                     self.owners[topic, partition] = member.member_id
 
-    def put_subscription(self, member_id: str, subscription: Subscription) -> None:
+    def replay(self, key: RecordKey, value: bytes | None) -> None:
+        """Apply a record about the group, except the one that ends it."""
+        match key.kind:
+            case RecordKind.CONSUMER_GROUP:
+                if value is not None:
+                    self.epoch = records.decode_epoch(value)
+            case RecordKind.CONSUMER_PARTITIONS:
+                self.topics = {} if value is None else records.decode_partitions(value)
+            case RecordKind.CONSUMER_MEMBER:
+                if value is None:
+                    self.drop_member(key.member)
+                else:
+                    self._put_subscription(key.member, records.decode_member(value))
+            case RecordKind.CONSUMER_TARGET_EPOCH:
+                self.target_epoch = -1 if value is None else records.decode_epoch(value)
+            case RecordKind.CONSUMER_TARGET_MEMBER:
+                if value is None:
+                    self.targets.pop(key.member, None)
+                else:
+                    self.targets[key.member] = records.decode_target(value)
+            case _:
+                self._put_current(key.member, None if value is None else records.decode_current(value))
+
+    def _put_subscription(self, member_id: str, subscription: Subscription) -> None:
         """Set what a member wants."""
         member = self.members.get(member_id, ConsumerMember(member_id))
         self.put_member(replace(member, subscription=subscription))
 
-    def put_current(self, member_id: str, current: CurrentAssignment | None) -> None:
+    def _put_current(self, member_id: str, current: CurrentAssignment | None) -> None:
         """Set what a member owns; None when it owns nothing any more."""
         member = self.members.get(member_id)
         if current is None:

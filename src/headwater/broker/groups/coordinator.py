@@ -14,18 +14,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
 
 from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import records
 from headwater.broker.groups.classic import ClassicProtocol, JoinRequest, MemberIdentity, SyncRequest
 from headwater.broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from headwater.broker.groups.consumer import ConsumerProtocol, group_tombstones
-from headwater.broker.groups.consumer_group import (
-    LEFT_EPOCH,
-    STATIC_LEFT_EPOCH,
-    ConsumerGroup,
-    ConsumerMember,
-)
+from headwater.broker.groups.consumer_group import LEFT_EPOCH, STATIC_LEFT_EPOCH, ConsumerGroup
 from headwater.broker.groups.consumer_heartbeat import ConsumerHeartbeat, ConsumerReply, validate
 from headwater.broker.groups.migration import Migration
 from headwater.broker.groups.mixed import MixedProtocol
@@ -33,21 +29,19 @@ from headwater.broker.groups.offsets import OffsetCommit, Offsets
 from headwater.broker.groups.outcome import JoinReply, Moment, Outcome, SyncReply, Ticket
 from headwater.broker.groups.pending import PendingOffsets, Place
 from headwater.broker.groups.rebalance import Rebalance
-from headwater.broker.groups.records import (
-    CommittedOffset,
-    MemberState,
-    RecordKey,
-    RecordKind,
-    StoredGroup,
-)
+from headwater.broker.groups.records import CommittedOffset, RecordKey, RecordKind, StoredGroup
 from headwater.broker.groups.settings import GroupConfig
+from headwater.broker.groups.share import LEFT_EPOCH as SHARE_LEFT_EPOCH
+from headwater.broker.groups.share import ShareHeartbeat, ShareProtocol, ShareReply, share_tombstones
+from headwater.broker.groups.share import validate as validate_share
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.broker.groups.subscriptions import Subscriptions, TopicsView
 from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.core.settings import Value
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 _REFUSED = {ErrorCode.inconsistent_group_protocol, ErrorCode.group_max_size_reached}
 _MAX_NAME = 32_000
@@ -71,6 +65,7 @@ class GroupCoordinator:
         self._classic = ClassicProtocol(self._config, self._timers, self._rebalance, new_id)
         self._consumer = ConsumerProtocol(self._config, configs, self._timers, self._subscriptions, new_id)
         self._mixed = MixedProtocol(self._config, self._timers, self._consumer, topics, new_id)
+        self.share = ShareProtocol(self._config, configs, self._timers, self._subscriptions)
         self._live = False
         self.groups: dict[str, Group] = {}
         self._migration = Migration(
@@ -106,7 +101,7 @@ class GroupCoordinator:
         elif key.kind is RecordKind.GROUP:
             self._replay_classic(key.group, record.value)
         else:
-            self._replay_consumer(key, record.value)
+            self._replay_modern(key, record.value)
 
     def _replay_classic(self, group_id: str, value: bytes | None) -> None:
         group = self.groups.get(group_id)
@@ -127,34 +122,17 @@ class GroupCoordinator:
             group.state = ClassicState.STABLE
             group.state_ms = stored.state_ms
 
-    def _replay_consumer(self, key: RecordKey, value: bytes | None) -> None:
+    def _replay_modern(self, key: RecordKey, value: bytes | None) -> None:
+        kind = ShareGroup if key.kind in records.OF_SHARE_GROUPS else ConsumerGroup
         group = self.groups.get(key.group)
-        if not isinstance(group, ConsumerGroup):
+        if not isinstance(group, kind):
             if value is None:
                 return
-            group = self.groups[key.group] = ConsumerGroup(key.group)
-        match key.kind:
-            case RecordKind.CONSUMER_GROUP:
-                if value is None:
-                    del self.groups[key.group]
-                else:
-                    group.epoch = records.decode_epoch(value)
-            case RecordKind.CONSUMER_PARTITIONS:
-                group.topics = {} if value is None else records.decode_partitions(value)
-            case RecordKind.CONSUMER_MEMBER:
-                if value is None:
-                    group.drop_member(key.member)
-                else:
-                    group.put_subscription(key.member, records.decode_member(value))
-            case RecordKind.CONSUMER_TARGET_EPOCH:
-                group.target_epoch = -1 if value is None else records.decode_epoch(value)
-            case RecordKind.CONSUMER_TARGET_MEMBER:
-                if value is None:
-                    group.targets.pop(key.member, None)
-                else:
-                    group.targets[key.member] = records.decode_target(value)
-            case _:
-                group.put_current(key.member, None if value is None else records.decode_current(value))
+            group = self.groups[key.group] = kind(key.group)
+        if value is None and key.kind in (RecordKind.CONSUMER_GROUP, RecordKind.SHARE_GROUP):
+            del self.groups[key.group]
+        else:
+            group.replay(key, value)
 
     def loaded(self, at: Moment) -> Outcome[None]:
         """Begin to serve: every member that the log brought back gets a fresh session."""
@@ -163,6 +141,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 self._rebalance.loaded(group, at, out)
+            elif isinstance(group, ShareGroup):
+                self.share.loaded(group, at)
             else:
                 self._consumer.loaded(group, at)
         self._timers.set(
@@ -189,9 +169,10 @@ class GroupCoordinator:
             out.records += self._expire_offsets(at)
             self._timers.set(key, at.mono_ms + self._config.offsets_check_interval_ms)
         elif isinstance(group, ConsumerGroup):
-            member = group.members.get(key.member)
-            if member is not None and _is_late(member, key.kind):
-                self._migration.remove(group, {key.member}, at, out)
+            self._migration.due(group, key, at, out)
+        elif isinstance(group, ShareGroup):
+            if key.kind is TimerKind.SESSION and key.member in group.members:
+                out.records += self.share.fence(group, key.member)
         elif group is not None:
             match key.kind:
                 case TimerKind.SESSION:
@@ -206,6 +187,8 @@ class GroupCoordinator:
     def _expire_offsets(self, at: Moment) -> list[StateRecord]:
         expired: list[StateRecord] = []
         for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                continue  # it has none, and stays until it is deleted
             gone, all_gone = self.offsets.expired(group, at.wall_ms, self._config.offsets_retention_ms)
             expired += gone
             if self.pending.has_group(group.group_id):
@@ -229,6 +212,8 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, ticket, at)
+        if isinstance(group, ShareGroup):
+            return Outcome(JoinReply("", ErrorCode.inconsistent_group_protocol))
         if group is not None and not group.is_empty:
             try:
                 return self._migration.join(group, request, ticket, at)
@@ -251,7 +236,7 @@ class GroupCoordinator:
         if not request.group_id:
             return Outcome(SyncReply(ErrorCode.invalid_group_id))
         group = self.groups.get(request.group_id)
-        if group is None or group.is_empty:
+        if group is None or group.is_empty or isinstance(group, ShareGroup):
             return Outcome(SyncReply(ErrorCode.unknown_member_id))
         if isinstance(group, ClassicGroup):
             return self._classic.sync(group, request, ticket, at)
@@ -267,7 +252,7 @@ class GroupCoordinator:
         if not group_id:
             return ErrorCode.invalid_group_id
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return ErrorCode.unknown_member_id
         try:
             if isinstance(group, ClassicGroup):
@@ -283,7 +268,7 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(ErrorCode.invalid_group_id)
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or isinstance(group, ShareGroup):
             return Outcome([ErrorCode.unknown_member_id for _ in identities])
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, list(identities), at)
@@ -304,7 +289,7 @@ class GroupCoordinator:
             return self._consumer.heartbeat(group, request, at)
         if group is None and not joins:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} not found.")
-        if group is not None and not joins:
+        if isinstance(group, ShareGroup) or (group is not None and not joins):
             raise ApiError(ErrorCode.group_id_not_found, f"Group {request.group_id} is not a consumer group.")
         if group is not None and not group.is_empty:
             return self._migration.upgrade(group, request, at)
@@ -312,6 +297,37 @@ class GroupCoordinator:
         if group is not None:
             out.records[:0] = _tombstones(group)
         return out
+
+    # Share groups
+
+    def share_heartbeat(self, at: Moment, request: ShareHeartbeat) -> Outcome[ShareReply]:
+        """Answer a ShareGroupHeartbeat, or raise `ApiError`."""
+        validate_share(request)
+        if _too_long(request.group_id, request.member_id):
+            raise ApiError(ErrorCode.invalid_request, f"GroupId and MemberId have {_MAX_NAME} bytes at most.")
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.member_epoch > 0:
+                raise ApiError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
+            group = ShareGroup(request.group_id) if request.member_epoch == 0 else None
+        found = _share_group(group, request.group_id)
+        if request.member_epoch == SHARE_LEFT_EPOCH:
+            return self.share.leave(found, request)
+        return self.share.heartbeat(found, request, at)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group, or raise GROUP_ID_NOT_FOUND."""
+        return _share_group(self.groups.get(group_id), group_id)
+
+    def share_topics(self, group_id: str, names: Iterable[str]) -> Outcome[ErrorCode]:
+        """Let a group without members, or a new one, share topics."""
+        group = self.groups.get(group_id)
+        known = ShareGroup(group_id) if group is None else _share_group(group, group_id)
+        return self.share.share_topics(known, names)
+
+    def unshare_topics(self, group_id: str, topic_ids: Iterable[UUID]) -> Outcome[ErrorCode]:
+        """Let a group without members share topics no more."""
+        return self.share.unshare_topics(self.share_group(group_id), topic_ids)
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """Return the name of the assignor that a group uses."""
@@ -329,15 +345,25 @@ class GroupCoordinator:
         for group_id in self.offsets.group_ids():
             out.records += self.offsets.tombstones(group_id, lambda topic, _: topic in gone)
         out.records += self.pending.tombstones(topics=gone)
+        for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                out.records += self.share.topics_deleted(group, gone)
         return out
 
     # Offsets
+
+    def _consuming(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        """Return a group that may have offsets, or None; raise for one that has none."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        return group
 
     def commit_offsets(self, at: Moment, request: OffsetCommit) -> Outcome[list[ErrorCode]]:
         """Commit offsets, with a code for each partition, or raise `ApiError` for all of them."""
         if _too_long(request.group_id):
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(request.group_id)
+        group = self._consuming(request.group_id)
         if group is None:
             if request.generation >= 0:
                 code = ErrorCode.group_id_not_found if request.version >= 9 else ErrorCode.illegal_generation
@@ -361,7 +387,7 @@ class GroupCoordinator:
         """Keep offsets for when the producer's transaction commits, or raise `ApiError` for all of them."""
         if _too_long(request.group_id):
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(request.group_id)
+        group = self._consuming(request.group_id)
         nobody = request.generation < 0 and not request.member_id and request.instance_id is None
         if group is None:
             if request.generation >= 0:
@@ -403,7 +429,7 @@ class GroupCoordinator:
         """Delete offsets of topics that nobody in the group consumes, with a code for each partition."""
         if not group_id:
             raise ApiError(ErrorCode.invalid_group_id)
-        group = self.groups.get(group_id)
+        group = self._consuming(group_id)
         if group is None:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         if (
@@ -441,21 +467,19 @@ class GroupCoordinator:
         return out
 
 
+def _share_group(group: Group | None, group_id: str) -> ShareGroup:
+    if isinstance(group, ShareGroup):
+        return group
+    what = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
+    raise ApiError(ErrorCode.group_id_not_found, what)
+
+
 def _tombstones(group: Group) -> list[StateRecord]:
+    if isinstance(group, ShareGroup):
+        return share_tombstones(group)
     if isinstance(group, ConsumerGroup):
         return group_tombstones(group)
     return [records.tombstone(RecordKind.GROUP, group.group_id)]
-
-
-def _is_late(member: ConsumerMember, kind: TimerKind) -> bool:
-    """Return whether a member has to go because a timer of its fell due."""
-    match kind:
-        case TimerKind.SESSION:
-            return True
-        case TimerKind.REBALANCE:
-            return member.state is MemberState.UNREVOKED_PARTITIONS
-        case _:
-            return member.subscription.classic is not None
 
 
 def _too_long(*names: str | None) -> bool:

@@ -22,7 +22,9 @@ from headwater.broker.groups.outcome import JoinReply, Moment, Outcome, SyncRepl
 from headwater.broker.groups.rebalance import Effects, Rebalance
 from headwater.broker.groups.records import ClassicProtocols, MemberState
 from headwater.broker.groups.settings import GroupConfig
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.broker.groups.subscriptions import Subscriptions, TopicsView
+from headwater.broker.groups.timers import TimerKey, TimerKind
 from headwater.core.errors import ApiError, ErrorCode
 
 
@@ -38,7 +40,7 @@ class Migration:
         classic: ClassicProtocol,
         consumer: ConsumerProtocol,
         mixed: MixedProtocol,
-        groups: dict[str, ClassicGroup | ConsumerGroup],
+        groups: dict[str, ClassicGroup | ConsumerGroup | ShareGroup],
     ) -> None:
         self._config = config
         self._topics = topics
@@ -122,6 +124,12 @@ class Migration:
         else:
             out.records += self._consumer.fence(group, member_ids)
 
+    def due(self, group: ConsumerGroup, timer: TimerKey, at: Moment, out: Effects) -> None:
+        """Let a member go that has to, because a timer of its fell due."""
+        member = group.members.get(timer.member)
+        if member is not None and _is_late(member, timer.kind):
+            self.remove(group, {timer.member}, at, out)
+
     def _downgrade(
         self, group: ConsumerGroup, leaving: Collection[str], at: Moment, out: Effects
     ) -> ClassicGroup:
@@ -132,6 +140,16 @@ class Migration:
         for member in classic.members.values():
             self._rebalance.touch(classic, member, at)
         return classic
+
+
+def _is_late(member: ConsumerMember, kind: TimerKind) -> bool:
+    match kind:
+        case TimerKind.SESSION:
+            return True
+        case TimerKind.REBALANCE:
+            return member.state is MemberState.UNREVOKED_PARTITIONS
+        case _:
+            return member.subscription.classic is not None
 
 
 def _is_settled(group: ConsumerGroup, replaced: ConsumerMember) -> bool:

@@ -93,6 +93,11 @@ class Writer:
         for item in items:
             write(item)
 
+    def rows(self, row: struct.Struct, items: Sequence[tuple[int, ...]]) -> None:
+        """Write a compact array of structures of numbers that all have one size, tagged fields included."""
+        self.uvarint(len(items) + 1)
+        self._buffer += b"".join([row.pack(*item) for item in items])
+
     def no_tags(self) -> None:
         """Close a structure of a flexible version that has no tagged fields."""
         self.uvarint(0)
@@ -189,6 +194,11 @@ class Reader:
     def compact_array(self, read: Callable[[], T]) -> list[T]:
         """Read a compact array, each item with `read`."""
         return self._items(self.uvarint() - 1, read)
+
+    def rows(self, row: struct.Struct) -> list[tuple[int, ...]]:
+        """Read a compact array of structures of numbers that all have one size, tagged fields included."""
+        size = self.uvarint() - 1
+        return list(row.iter_unpack(self._take(size * row.size)))
 
     def compact_nullable_array(self, read: Callable[[], T]) -> list[T] | None:
         """Read a compact array, or null."""

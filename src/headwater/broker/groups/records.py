@@ -12,7 +12,7 @@ version. Kafka's numbers, and the version written here:
     7  ConsumerGroupTargetAssignmentMember    value 0; what a member shall own
     8  ConsumerGroupCurrentMemberAssignment   value 0; what a member owns, and has yet to give up
 
-and one of our own, which Kafka's tools pass over:
+10 to 15 are of share groups (`share_records`), and there is one of our own (1000), which Kafka's tools pass over:
 
     1000  an OffsetCommit that is part of a transaction, by the producer's id; values as of kind 1
 """
@@ -42,6 +42,12 @@ class RecordKind(IntEnum):
     CONSUMER_TARGET_EPOCH = 6
     CONSUMER_TARGET_MEMBER = 7
     CONSUMER_CURRENT_MEMBER = 8
+    SHARE_MEMBER = 10
+    SHARE_GROUP = 11
+    SHARE_TARGET_EPOCH = 12
+    SHARE_TARGET_MEMBER = 13
+    SHARE_CURRENT_MEMBER = 14
+    SHARED_TOPICS = 15
     PENDING_OFFSET = 1000
 
 
@@ -49,7 +55,12 @@ _WITH_MEMBER = {
     RecordKind.CONSUMER_MEMBER,
     RecordKind.CONSUMER_TARGET_MEMBER,
     RecordKind.CONSUMER_CURRENT_MEMBER,
+    RecordKind.SHARE_MEMBER,
+    RecordKind.SHARE_TARGET_MEMBER,
+    RecordKind.SHARE_CURRENT_MEMBER,
 }
+OF_SHARE_GROUPS = frozenset(range(RecordKind.SHARE_MEMBER, RecordKind.SHARED_TOPICS + 1))
+"""The kinds that `share_records` reads and writes."""
 
 
 _WITH_PARTITION = {RecordKind.OFFSET, RecordKind.PENDING_OFFSET}
@@ -225,7 +236,7 @@ def _encode_offset(value: CommittedOffset) -> bytes:
 
 def decode_offset(data: bytes) -> CommittedOffset:
     """Return the committed offset in a record's value."""
-    reader, version = _open(data, 0, 1, 2, 3)
+    reader, version = open_value(data, 0, 1, 2, 3)
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
     metadata = reader.string()
@@ -258,7 +269,7 @@ def group_record(group: str, value: StoredGroup) -> StateRecord:
 
 def decode_group(data: bytes) -> StoredGroup:
     """Return the classic group in a record's value."""
-    reader, _ = _open(data, 3)
+    reader, _ = open_value(data, 3)
 
     def member() -> StoredMember:
         return StoredMember(
@@ -293,7 +304,7 @@ def epoch_record(kind: RecordKind, group: str, epoch: int) -> StateRecord:
 
 def decode_epoch(data: bytes) -> int:
     """Return the epoch in a record's value."""
-    reader, _ = _open(data, 0)
+    reader, _ = open_value(data, 0)
     return reader.i32()
 
 
@@ -316,7 +327,7 @@ def partitions_record(group: str, topics: Mapping[str, TopicShape]) -> StateReco
 
 def decode_partitions(data: bytes) -> dict[str, TopicShape]:
     """Return the topics in a record's value."""
-    reader, _ = _open(data, 0)
+    reader, _ = open_value(data, 0)
 
     def rack() -> None:
         reader.i32()
@@ -378,7 +389,7 @@ def _decode_classic(data: bytes) -> ClassicProtocols | None:
 
 def decode_member(data: bytes) -> Subscription:
     """Return the subscription in a record's value."""
-    reader, _ = _open(data, 0)
+    reader, _ = open_value(data, 0)
     subscription = Subscription(
         reader.compact_nullable_string(),
         reader.compact_nullable_string(),
@@ -393,19 +404,24 @@ def decode_member(data: bytes) -> Subscription:
     return subscription if classic is None else replace(subscription, classic=_decode_classic(classic))
 
 
-def target_record(group: str, member: str, assignment: Assignment) -> StateRecord:
-    """Return the record of what a consumer group member shall own."""
+def target_record(
+    group: str,
+    member: str,
+    assignment: Assignment,
+    kind: RecordKind = RecordKind.CONSUMER_TARGET_MEMBER,
+) -> StateRecord:
+    """Return the record of what a member shall own."""
     out = Writer()
     out.i16(0)
-    _write_assignment(out, assignment)
+    write_assignment(out, assignment)
     out.no_tags()
-    return StateRecord(encode_key(RecordKey(RecordKind.CONSUMER_TARGET_MEMBER, group, member)), out.done())
+    return StateRecord(encode_key(RecordKey(kind, group, member)), out.done())
 
 
 def decode_target(data: bytes) -> Assignment:
     """Return the target assignment in a record's value."""
-    reader, _ = _open(data, 0)
-    return _read_assignment(reader)
+    reader, _ = open_value(data, 0)
+    return read_assignment(reader)
 
 
 def current_record(group: str, member: str, value: CurrentAssignment) -> StateRecord:
@@ -415,24 +431,25 @@ def current_record(group: str, member: str, value: CurrentAssignment) -> StateRe
     out.i32(value.epoch)
     out.i32(value.previous_epoch)
     out.i8(value.state)
-    _write_assignment(out, value.assigned)
-    _write_assignment(out, value.pending_revocation)
+    write_assignment(out, value.assigned)
+    write_assignment(out, value.pending_revocation)
     out.no_tags()
     return StateRecord(encode_key(RecordKey(RecordKind.CONSUMER_CURRENT_MEMBER, group, member)), out.done())
 
 
 def decode_current(data: bytes) -> CurrentAssignment:
     """Return the current assignment in a record's value."""
-    reader, _ = _open(data, 0)
+    reader, _ = open_value(data, 0)
     epoch, previous = reader.i32(), reader.i32()
     try:
         state = MemberState(reader.i8())
     except ValueError as error:
         raise CorruptGroupRecord(f"a group member's state is none of Kafka's: {error}") from None
-    return CurrentAssignment(epoch, previous, state, _read_assignment(reader), _read_assignment(reader))
+    return CurrentAssignment(epoch, previous, state, read_assignment(reader), read_assignment(reader))
 
 
-def _open(data: bytes, *versions: int) -> tuple[Reader, int]:
+def open_value(data: bytes, *versions: int) -> tuple[Reader, int]:
+    """Return a reader of a record's value after its version, which is one of those given, and the version."""
     reader = Reader(data)
     version = reader.i16()
     if version not in versions:
@@ -440,7 +457,9 @@ def _open(data: bytes, *versions: int) -> tuple[Reader, int]:
     return reader, version
 
 
-def _write_assignment(out: Writer, assignment: Assignment) -> None:
+def write_assignment(out: Writer, assignment: Assignment) -> None:
+    """Write partitions by topic."""
+
     def topic(item: tuple[UUID, Sequence[int]]) -> None:
         out.uuid(item[0])
         out.compact_array(item[1], out.i32)
@@ -449,7 +468,9 @@ def _write_assignment(out: Writer, assignment: Assignment) -> None:
     out.compact_array([(topic_id, sorted(assignment[topic_id])) for topic_id in sorted(assignment)], topic)
 
 
-def _read_assignment(reader: Reader) -> Assignment:
+def read_assignment(reader: Reader) -> Assignment:
+    """Read partitions by topic."""
+
     def topic() -> tuple[UUID, frozenset[int]]:
         item = reader.uuid(), frozenset(reader.compact_array(reader.i32))
         reader.skip_tags()

@@ -73,6 +73,20 @@ GROUP_SETTINGS = Settings(
         _policy,
     ),
     Setting(
+        "group.share.max.size",
+        Kind.INT,
+        200,
+        "The most members that a share group takes.",
+        between(1, 1000),
+    ),
+    Setting(
+        "group.share.max.share.sessions",
+        Kind.INT,
+        2000,
+        "The most members of share groups that fetch at the same time.",
+        between(1),
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4096,
@@ -112,6 +126,7 @@ class GroupConfig:
     """Whether a classic group with members may become a consumer group."""
     downgrades: bool
     """Whether a consumer group whose last member of that protocol is gone becomes a classic group."""
+    share_max_size: int
     offset_metadata_max_bytes: int
     offsets_retention_ms: int
     offsets_check_interval_ms: int
@@ -134,6 +149,7 @@ class GroupConfig:
             assignors=cast("tuple[str, ...]", assignors),
             upgrades=policy in ("upgrade", "bidirectional"),
             downgrades=policy in ("downgrade", "bidirectional"),
+            share_max_size=number("group.share.max.size"),
             offset_metadata_max_bytes=number("offset.metadata.max.bytes"),
             offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
             offsets_check_interval_ms=number("offsets.retention.check.interval.ms"),

@@ -8,9 +8,12 @@ place when that comes to the top.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Hashable
 from enum import Enum
 from itertools import count
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 class TimerKind(Enum):
@@ -31,30 +34,30 @@ class TimerKey(NamedTuple):
     member: str = ""
 
 
-class Timers:
+class Deadlines(Generic[K]):
     """A set of deadlines in milliseconds, earliest first."""
 
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, int] = {}
-        self._heap: list[tuple[int, int, TimerKey]] = []
+        self._deadlines: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []
         # The earliest heap entry of each key: what a new deadline must undercut to need another.
-        self._queued: dict[TimerKey, int] = {}
+        self._queued: dict[K, int] = {}
         self._sequence = count()
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def __contains__(self, key: TimerKey) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self._deadlines
 
-    def set(self, key: TimerKey, deadline_ms: int) -> None:
+    def set(self, key: K, deadline_ms: int) -> None:
         """Let `key` fall due at `deadline_ms`, instead of whenever it would have."""
         self._deadlines[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._push(key, deadline_ms)
 
-    def cancel(self, key: TimerKey) -> None:
+    def cancel(self, key: K) -> None:
         """Forget the deadline of `key`, if it has one."""
         self._deadlines.pop(key, None)
 
@@ -63,7 +66,7 @@ class Timers:
         self._settle()
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now_ms: int) -> TimerKey | None:
+    def pop_due(self, now_ms: int) -> K | None:
         """Remove and return the key that fell due first, or None when none has."""
         self._settle()
         if not self._heap or self._heap[0][0] > now_ms:
@@ -73,7 +76,7 @@ class Timers:
         del self._deadlines[key]
         return key
 
-    def _push(self, key: TimerKey, deadline_ms: int) -> None:
+    def _push(self, key: K, deadline_ms: int) -> None:
         self._queued[key] = deadline_ms
         heapq.heappush(self._heap, (deadline_ms, next(self._sequence), key))
 
@@ -91,3 +94,7 @@ class Timers:
             del self._queued[key]
             if deadline_ms is not None:
                 self._push(key, deadline_ms)
+
+
+class Timers(Deadlines[TimerKey]):
+    """The deadlines of the group coordinator."""

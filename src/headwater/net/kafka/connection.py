@@ -25,6 +25,7 @@ from headwater.net.kafka.authentication import Authentication
 from headwater.net.kafka.fetch import Fetch
 from headwater.net.kafka.memory import UNCOUNTED
 from headwater.net.kafka.produce import produce
+from headwater.net.kafka.share_fetch import ShareFetch
 from headwater.net.tls import distinguished_name
 from headwater.wire.kafka.codec import decode_request
 from headwater.wire.kafka.errors import WireError
@@ -45,6 +46,7 @@ _WRITE_HIGH = 64 * 1024
 _UNREAD, _MUTED, _NO_MEMORY = 1, 2, 4
 _PRODUCE = int(Api.PRODUCE)
 _FETCH = int(Api.FETCH)
+_SHARE_FETCH = int(Api.SHARE_FETCH)
 
 
 ANONYMOUS = "ANONYMOUS"
@@ -83,6 +85,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "fetch",
         "node",
         "peer",
+        "shares",
         "user",
     )
 
@@ -93,7 +96,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.client_id: str | None = None
         self.user = ANONYMOUS
         self.active_ms = 0
-        self.fetch: Fetch | None = None
+        self.fetch: Fetch | ShareFetch | None = None
+        self.shares = False
         self._transport: asyncio.Transport | None = None
         self._gathering: bytearray | None = None
         self._gathered = 0
@@ -132,6 +136,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self.fetch is not None:
             self.fetch.abandon()
             self.fetch = None
+        if self.shares:
+            self.node.share_service.disconnected(self)
         self._listener.closed(self)
 
     def pause_writing(self) -> None:
@@ -289,6 +295,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             request = parse_fetch(buffer, header.payload, end, header.version)
             self.fetch = Fetch(self, self.slot(), header, request)
             self.fetch.start()
+        elif header.api_key == _SHARE_FETCH:
+            self._exclusive = True
+            message = decode_request(header.api_key, header.version, buffer, header.payload, end)
+            self.fetch = ShareFetch(self, self.slot(), header, message)
+            self._listener.run_task(self.fetch.run())
         else:
             self._call(header, buffer, end)
 

@@ -10,6 +10,7 @@ from headwater.broker.groups import ConsumerHeartbeat, JoinRequest, MemberIdenti
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from headwater.broker.groups.records import Assignment
+from headwater.broker.groups.share_group import ShareGroup
 from headwater.core.errors import ErrorCode
 from headwater.net.kafka.api import Answer, Handler, Request
 from headwater.net.kafka.group_service import GroupService
@@ -34,7 +35,7 @@ def _milliseconds(value: timedelta) -> int:
     return value // _MILLISECOND
 
 
-def _host(request: Request) -> str:
+def client_host(request: Request) -> str:
     """Return a client's address as Kafka shows it, after Java's `InetAddress`."""
     return f"/{request.client_host}"
 
@@ -48,7 +49,7 @@ async def join_group(node: Node, request: Request, message: Any) -> Answer:
         member_id=message.member_id,
         instance_id=getattr(message, "group_instance_id", None),
         client_id=request.client_id or "",
-        client_host=_host(request),
+        client_host=client_host(request),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=(
             session_timeout_ms if rebalance_timeout is None else max(_milliseconds(rebalance_timeout), 0)
@@ -137,7 +138,7 @@ async def consumer_group_heartbeat(node: Node, request: Request, message: Any) -
         member_id=message.member_id,
         member_epoch=message.member_epoch,
         client_id=request.client_id or "",
-        client_host=_host(request),
+        client_host=client_host(request),
         instance_id=message.instance_id,
         rack_id=message.rack_id,
         rebalance_timeout_ms=_milliseconds(message.rebalance_timeout),
@@ -179,12 +180,12 @@ def _assignment(owned: Any) -> Assignment:
 async def describe_groups(node: Node, request: Request, message: Any) -> Answer:
     """Answer DescribeGroups, for groups of the classic protocol."""
     await node.group_service.settled()
-    operations = _operations(message)
+    allowed = operations(message)
     described = []
     for group_id in message.groups:
         group = node.groups.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            described.append(_described_classic(group, operations))
+            described.append(_described_classic(group, allowed))
             continue
         entry = {
             "error_code": ErrorCode.none,
@@ -194,7 +195,7 @@ async def describe_groups(node: Node, request: Request, message: Any) -> Answer:
             "protocol_type": "",
             "protocol_data": "",
             "members": [],
-            "authorized_operations": operations,
+            "authorized_operations": allowed,
         }
         if request.version >= 6:
             what = "not found" if group is None else "is not a classic group"
@@ -233,7 +234,7 @@ def _described_classic(group: ClassicGroup, operations: int) -> dict[str, Any]:
 async def consumer_group_describe(node: Node, request: Request, message: Any) -> Answer:
     """Answer ConsumerGroupDescribe, for groups of the consumer protocol."""
     await node.group_service.settled()
-    operations = _operations(message)
+    allowed = operations(message)
     described = []
     for group_id in message.group_ids:
         group = node.groups.groups.get(group_id)
@@ -254,7 +255,7 @@ async def consumer_group_describe(node: Node, request: Request, message: Any) ->
                 "assignment_epoch": found.target_epoch,
                 "assignor_name": node.groups.assignor_of(found) if code is ErrorCode.none else "",
                 "members": [_described_member(node, found, m) for m in found.members.values()],
-                "authorized_operations": operations,
+                "authorized_operations": allowed,
             }
         )
     return {"groups": described}
@@ -271,13 +272,14 @@ def _described_member(node: Node, group: ConsumerGroup, member: ConsumerMember) 
         "client_host": subscription.client_host,
         "subscribed_topic_names": sorted(subscription.topic_names),
         "subscribed_topic_regex": subscription.topic_regex,
-        "assignment": _described_assignment(node, member.assigned),
-        "target_assignment": _described_assignment(node, group.targets.get(member.member_id, {})),
+        "assignment": described_assignment(node, member.assigned),
+        "target_assignment": described_assignment(node, group.targets.get(member.member_id, {})),
         "member_type": _CONSUMER_MEMBER_TYPE if subscription.classic is None else _CLASSIC_MEMBER_TYPE,
     }
 
 
-def _described_assignment(node: Node, assignment: Assignment) -> dict[str, Any]:
+def described_assignment(node: Node, assignment: Assignment) -> dict[str, Any]:
+    """Return an assignment as groups are described with it."""
     topics = node.topics.by_id
     return {
         "topic_partitions": [
@@ -288,7 +290,8 @@ def _described_assignment(node: Node, assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def _operations(message: Any) -> int:
+def operations(message: Any) -> int:
+    """Return what everybody may do with a group, where that is asked for."""
     asked = getattr(message, "include_authorized_operations", False)
     return ALL_GROUP_OPERATIONS if asked else AUTHORIZED_OPERATIONS_OMITTED
 
@@ -302,6 +305,8 @@ async def list_groups(node: Node, request: Request, message: Any) -> Answer:
     for group in node.groups.groups.values():
         if isinstance(group, ClassicGroup):
             kind, state, protocol_type = "classic", group.state.value, group.protocol_type or ""
+        elif isinstance(group, ShareGroup):
+            kind, state, protocol_type = "share", group.state, "share"
         else:
             kind, state, protocol_type = "consumer", group.state, "consumer"
         if (not states or state.lower() in states) and (not types or kind.lower() in types):
@@ -319,7 +324,10 @@ async def list_groups(node: Node, request: Request, message: Any) -> Answer:
 async def delete_groups(node: Node, request: Request, message: Any) -> Answer:
     """Answer DeleteGroups."""
     group_ids = list(message.groups_names)
+    shared = [each for each in group_ids if isinstance(node.groups.groups.get(each), ShareGroup)]
     codes = await node.group_service.answer(node.groups.delete_groups(group_ids))
+    if shared:
+        await node.share_service.forget(shared)
     return {
         "results": [
             {"group_id": group_id, "error_code": code}

@@ -11,6 +11,8 @@ from headwater.net.kafka import (
     metadata,
     offsets,
     quotas,
+    share_acks,
+    share_groups,
     topics,
     transactions,
 )
@@ -26,6 +28,8 @@ for _module in (
     cluster,
     groups,
     group_offsets,
+    share_acks,
+    share_groups,
     quotas,
     transactions,
 ):

@@ -79,6 +79,13 @@ class Api(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Versions(NamedTuple):
@@ -144,6 +151,13 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
         Api.CONSUMER_GROUP_DESCRIBE: Versions(0, 1, 0),
         Api.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
         Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
+        Api.SHARE_GROUP_HEARTBEAT: Versions(1, 1, 0),
+        Api.SHARE_GROUP_DESCRIBE: Versions(1, 1, 0),
+        Api.SHARE_FETCH: Versions(1, 2, 0),
+        Api.SHARE_ACKNOWLEDGE: Versions(1, 2, 0),
+        Api.DESCRIBE_SHARE_GROUP_OFFSETS: Versions(0, 1, 0),
+        Api.ALTER_SHARE_GROUP_OFFSETS: Versions(0, 0, 0),
+        Api.DELETE_SHARE_GROUP_OFFSETS: Versions(0, 0, 0),
     }
 )
 
@@ -151,9 +165,9 @@ SERVED: Final[Mapping[int, Versions]] = MappingProxyType(
 # advertises versions that it refuses (KAFKA-18659).
 _ADVERTISED_FIRST: Final = {Api.PRODUCE: 0}
 
-# The feature levels a cluster has agreed on (KIP-584): the consumer group protocol of KIP-848, and
-# transactions whose epoch rises with each (KIP-890).
-_FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
+# The feature levels a cluster has agreed on (KIP-584): the consumer group protocol of KIP-848, share groups
+# (KIP-932), and transactions whose epoch rises with each (KIP-890).
+_FEATURES: Final = {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, 2)}
 
 # Older Java clients cannot read a feature whose lowest level is 0, so it waits for version 4 (KAFKA-17492).
 _FEATURES_FROM_ZERO: Final = 4
