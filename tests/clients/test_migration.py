@@ -125,11 +125,31 @@ class Shift:
         eventually(seen, lambda found: found == expected, seconds=SECONDS)
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_a_rolling_upgrade_and_back(
     broker: Broker, raw: Raw, wide_topic: str, group: str, strategy: str
 ) -> None:
-    shift = Shift(broker, wide_topic, group)
+    assert rolled(Shift(broker, wide_topic, group), raw, strategy) == [
+        "classic",
+        "consumer",
+        "consumer",
+        "consumer",
+        "classic",
+    ]
+
+
+def test_librdkafkas_cooperative_consumers_move_too(tmp_path: Path) -> None:
+    # Kafka takes what librdkafka's assignor tells its members for a custom assignor's, in most generations.
+    with BrokerProcess(tmp_path / "data", settings=SETTINGS) as process:
+        broker = Broker("own", process.host, process.port)
+        create(broker, "wide", partitions=4)
+        with Raw(broker) as raw:
+            kinds = rolled(Shift(broker, "wide", "group"), raw, "cooperative-sticky")
+    assert set(kinds) == {"classic", "consumer"}
+
+
+def rolled(shift: Shift, raw: Raw, strategy: str) -> list[str]:
+    """Move a group's consumers to the consumer protocol one by one, and back; return its types on the way."""
     classic = {"partition_assignment_strategy": strategy}
     kinds = []
     with ExitStack() as stack:
@@ -144,9 +164,9 @@ def test_a_rolling_upgrade_and_back(
                 )
             shift.settle()
             shift.send_and_read()
-            kinds.append(group_type(raw, group))
-    assert kinds == ["classic", "consumer", "consumer", "consumer", "classic"]
+            kinds.append(group_type(raw, shift.group))
     assert len(shift.seen) == len(set(shift.seen)), "a clean hand-over repeats nothing"
+    return kinds
 
 
 def test_static_members_change_the_protocol_in_their_places(
@@ -181,6 +201,7 @@ def test_java_consumers_of_both_protocols_share_a_group(
             VERIFIABLE_CONSUMER,
             *("--topic", wide_topic, "--group-id", group, "--group-protocol", "classic"),
             *("--session-timeout", "6000", "--verbose", "--reset-policy", "earliest"),
+            *("--assignment-strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"),
         )
         try:
             shares = eventually(lambda: set(worker.work().owns), lambda seen: len(seen) == 2)
@@ -431,6 +452,16 @@ def test_groups_that_cannot_be_upgraded(members: Members) -> None:
         ErrorCode.group_id_not_found,
         f"Cannot upgrade classic group {members.group} to consumer group because the group does not use "
         "the consumer embedded protocol.",
+    )
+    own = Members(members.raw, f"{members.group}-own", members.topic)
+    joined = own.join(group_instance_id="x", protocols=[{"name": "mine", "metadata": own.metadata()}])
+    given = own.assignment(0, 1)[:-4] + b"\0\0\0\1x"
+    own.sync(joined.member_id, joined.generation_id, given, group_instance_id="x", protocol_name="mine")
+    refused = own.beat(str(uuid4()), 0)
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.group_id_not_found,
+        f"Cannot upgrade classic group {own.group} to consumer group because an unsupported custom assignor is in "
+        "use. Please refer to the documentation or switch to a default assignor before re-attempting the upgrade.",
     )
     odd = Members(members.raw, f"{members.group}-odd", members.topic)
     joined = odd.join(group_instance_id="x")

@@ -48,17 +48,19 @@ def again(request: pytest.FixtureRequest, process: Process) -> Callable[[], None
     return end_and_start
 
 
-def create(broker: Broker, name: str, **config: str) -> None:
+def create(broker: Broker, name: str, partitions: int = 2, config: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=2, config=config)])[name].result(SECONDS)
+    admin.create_topics([NewTopic(name, num_partitions=partitions, config=config or {})])[name].result(
+        SECONDS
+    )
     with Raw(broker) as raw:
-        eventually(lambda: end_offsets(raw, name, 2), lambda seen: seen == [0, 0])
+        eventually(lambda: end_offsets(raw, name, partitions), lambda seen: seen == [0] * partitions)
 
 
 def test_records_topics_groups_and_sequences_survive(process: Process, again: Callable[[], None]) -> None:
     with process:
         broker = Broker("restarted", process.host, process.port)
-        create(broker, "kept", **{"retention.ms": "123456789"})
+        create(broker, "kept", config={"retention.ms": "123456789"})
         assert [each.offset for each in produce(broker, "kept", [b"a", b"b", b"c"], partition=1)] == [0, 1, 2]
         with consumer(broker, "group") as made:
             made.commit(offsets=[TopicPartition("kept", 1, 2)], asynchronous=False)

@@ -191,6 +191,18 @@ class TestUpgrade:
         h.advance(9000)
         assert len(h.classic().members) == 2, "their sessions are as they were"
 
+    def test_an_assignor_of_its_own_tells_more_than_partitions(self, h: Harness) -> None:
+        for name in ("stream", "cooperative-sticky"):
+            ticket = h.join(group=name, protocols=((name, subscription(["t"], ())),))
+            h.advance(0)
+            joined = h.joined(ticket)
+            told = encode_assignment(b"\0\1", {"t": frozenset({0})})[:-4] + b"\0\0\0\1x"
+            h.sync(joined, {joined.member_id: told}, group_id=name)
+        with pytest.raises(ApiError, match="an unsupported custom assignor is in use"):
+            h.beat("new", 0, group_id="stream")
+        h.beat("new", 0, group_id="cooperative-sticky")
+        assert len(h.consumer("cooperative-sticky").members) == 2
+
     @pytest.mark.parametrize("policy", ["disabled", "DOWNGRADE"])
     def test_a_policy_may_forbid_it(self, policy: str) -> None:
         h = _harness(group_consumer_migration_policy=policy)

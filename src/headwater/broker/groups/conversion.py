@@ -19,6 +19,7 @@ from headwater.broker.groups.embedded import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    has_user_data,
 )
 from headwater.broker.groups.packing import CorruptGroupRecord
 from headwater.broker.groups.records import (
@@ -41,6 +42,13 @@ from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
 
 Slot = tuple[UUID, int]
+
+_DEFAULT_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Those whose members miss nothing when the broker assigns; librdkafka's tell their members more than partitions."""
+_CUSTOM = (
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade"
+)
 
 
 def check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
@@ -70,6 +78,8 @@ def upgraded(
     stored = () if group.stored is None else group.stored.members
     taken: set[Slot] = set()
     try:
+        if group.protocol not in _DEFAULT_ASSIGNORS and any(has_user_data(m.assignment) for m in stored):
+            raise _cannot_upgrade(group, _CUSTOM)
         given = {
             m.member_id: _claimed(by_id(decode_assignment(m.assignment), topics), taken)
             for m in stored

@@ -43,6 +43,15 @@ def decode_assignment(data: bytes) -> dict[str, frozenset[int]]:
     return _read_partitions(_open(data)[0]) if data else {}
 
 
+def has_user_data(data: bytes) -> bool:
+    """Return whether an assignment holds more than partitions: what an assignor tells its members."""
+    if not data:
+        return False
+    reader, _ = _open(data)
+    _read_partitions(reader)
+    return bool(reader.nullable_blob())
+
+
 def encode_assignment(metadata: bytes, assignment: Mapping[str, frozenset[int]]) -> bytes:
     """Return an assignment, in the version of the subscription that it answers."""
     out = Writer()
