@@ -62,9 +62,10 @@ async def node(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Node]:
         yield made
 
 
-async def produce(node: Node, count: int, partition: int = 0, size: int = 10, now_ms: int = 0) -> None:
+async def produce(node: Node, count: int, partition: int = 0, size: int = 10, age_ms: int = 0) -> None:
     log = node.logs.get("t", partition)
     assert log is not None
+    now_ms = node.clock.wall_ms() - age_ms  # what is much older falls to retention
     batch = encode_batch([Record(i, now_ms, b"k", b"v" * size) for i in range(count)])
     log.append(memoryview(batch), read_header(batch), now_ms)
     node.commit.add(log)
@@ -318,7 +319,7 @@ async def test_a_group_begins_where_it_is_told_to(
     set_group(node, "share.auto.offset.reset", reset)
     await produce(node, 3)
     clock.advance(10_000_000)
-    await produce(node, 3, now_ms=clock.wall_ms() - 59_000)
+    await produce(node, 3, age_ms=59_000)
     member = await Member(node).join()
     await member.fetch()
     assert node.shares.partitions[ShareKey("g", member.topic_id, 0)].start_offset == start
@@ -330,14 +331,16 @@ async def test_who_reads_committed_records_gets_neither_open_nor_aborted_ones(no
     log = node.logs.get("t", 0)
     assert log is not None
 
+    now_ms = node.clock.wall_ms()
+
     async def write(producer: int, *, commit: bool | None) -> None:
-        rows = [Record(i, 0, b"k", b"v") for i in range(3)]
+        rows = [Record(i, now_ms, b"k", b"v") for i in range(3)]
         batch = encode_batch(
             rows, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0
         )
-        log.append(memoryview(batch), read_header(batch), 0)
+        log.append(memoryview(batch), read_header(batch), now_ms)
         if commit is not None:
-            log.append_marker(producer, 0, commit=commit, coordinator_epoch=0, now_ms=0)
+            log.append_marker(producer, 0, commit=commit, coordinator_epoch=0, now_ms=now_ms)
         node.commit.add(log)
         await next_sync(node.commit)
 
@@ -352,7 +355,7 @@ async def test_who_reads_committed_records_gets_neither_open_nor_aborted_ones(no
     assert await member.accept(11, 11) is ErrorCode.none
     assert await member.fetch(topics=[]) == {}
     assert node.shares.partitions[ShareKey("g", member.topic_id, 0)].start_offset == 12
-    log.append_marker(4, 0, commit=False, coordinator_epoch=0, now_ms=0)
+    log.append_marker(4, 0, commit=False, coordinator_epoch=0, now_ms=now_ms)
     await produce(node, 2)
     # What is read first is all of an aborted transaction, and so is passed over at once.
     assert await member.fetch(topics=[], max_bytes=1) == {0: [(15, 15, 1)]}
