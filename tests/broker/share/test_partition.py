@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from headwater.broker.share.partition import Ack
 from headwater.broker.share.taker import Acquired
+from headwater.core.errors import ApiError, ErrorCode
 
 from .harness import ACCEPT, GAP, KEY, REJECT, RELEASE, RENEW, Harness
 
@@ -71,6 +75,17 @@ def test_renewing_gives_more_time() -> None:
     assert h.fetch("b", (0, 3)) == []
     h.pass_time(400)
     assert h.fetch("b", (0, 3)) == [Acquired(0, 1, 2), Acquired(3, 3, 2)]
+
+
+def test_where_renewing_is_switched_off_nothing_of_the_words_counts() -> None:
+    h = Harness()
+    h.fetch("a", (0, 3))
+    config = replace(h.shares.config("g"), renews=False)
+    words = [Ack(0, 1, (ACCEPT,)), Ack(2, 3, (RENEW,))]
+    with pytest.raises(ApiError, match="not enabled") as caught:
+        h.partition.acknowledge("a", words, config, h.now_ms)
+    assert caught.value.code is ErrorCode.invalid_record_state
+    h.say("a", (0, 3, ACCEPT))
 
 
 def test_near_its_limit_a_batch_is_delivered_in_smaller_parts_and_a_record_alone_at_last() -> None:

@@ -180,11 +180,13 @@ class SharePartition:
         for ack in acks:
             if ack.first <= end:
                 raise ApiError(ErrorCode.invalid_record_state, _NOT_ACQUIRED)
+            if AckType.RENEW in ack.types and not config.renews:
+                raise ApiError(
+                    ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled for the group."
+                )
             self._check(member, ack)
             end = ack.last
         pieces = [piece for ack in acks for piece in _pieces(ack) if piece[1] >= self.in_flight.start]
-        if not config.renews and any(kind is AckType.RENEW for _, _, kind in pieces):
-            raise ApiError(ErrorCode.invalid_record_state, "Renewing is disabled for the group.")
         for first, last, kind in pieces:
             if kind is AckType.RENEW:
                 for run in self.in_flight.cut_out(first, last):
