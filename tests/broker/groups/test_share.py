@@ -32,7 +32,7 @@ class ShareHarness(Harness):
         if epoch == 0:
             values |= {"topic_names": frozenset({"t"})}
         request = ShareHeartbeat(member_id=member_id, member_epoch=epoch, **(values | changes))
-        return self.reply(self.groups.share_heartbeat(self.now, request))
+        return self.reply(self.groups.share.heartbeat(self.now, request))
 
     def refused(self, member_id: str, epoch: int = 0, **changes: Any) -> ErrorCode:
         with pytest.raises(ApiError) as caught:
@@ -41,7 +41,7 @@ class ShareHarness(Harness):
 
     @property
     def group(self) -> ShareGroup:
-        return self.groups.share_group("g")
+        return self.groups.share.find("g")
 
 
 def partitions(assignment: Assignment | None) -> list[int]:
@@ -134,7 +134,7 @@ def test_contradictions_are_refused(changes: dict[str, Any]) -> None:
         "topic_names": frozenset({"t"}),
     }
     with pytest.raises(ApiError) as caught:
-        h.groups.share_heartbeat(h.now, ShareHeartbeat(**(values | changes)))
+        h.groups.share.heartbeat(h.now, ShareHeartbeat(**(values | changes)))
     assert caught.value.code is ErrorCode.invalid_request
 
 
@@ -196,14 +196,14 @@ def test_an_empty_group_is_deleted_and_one_with_members_is_not() -> None:
 def test_topics_are_shared_before_there_are_members_and_forgotten_after() -> None:
     h = ShareHarness()
     topic = h.topics.add("t", 2)
-    h.reply(h.groups.share_topics("g", ["t", "unknown"]))
+    h.reply(h.groups.share.share_topics("g", ["t", "unknown"]))
     assert h.group.shared == {topic.id: SharedTopic("t", frozenset({0, 1}))}
     h.share("a")
     with pytest.raises(ApiError) as caught:
-        h.groups.unshare_topics("g", [topic.id])
+        h.groups.share.unshare_topics("g", [topic.id])
     assert caught.value.code is ErrorCode.non_empty_group
     h.share("a", -1)
-    h.reply(h.groups.unshare_topics("g", [topic.id]))
+    h.reply(h.groups.share.unshare_topics("g", [topic.id]))
     h.restart()
     assert h.group.shared == {}
 

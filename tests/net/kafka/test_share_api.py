@@ -285,7 +285,7 @@ async def test_a_topic_or_a_group_that_is_deleted_takes_its_state_along(
         await start_at_zero(node)
         assert len(node.shares.partitions) == 2
         await node.commit_topics(node.topics.delete(node.topics.by_name["t"]))
-        assert (node.shares.partitions, node.groups.share_group("g").shared) == ({}, {})
+        assert (node.shares.partitions, node.groups.share.find("g").shared) == ({}, {})
     async with running(tmp_path, clock) as node:
         await start_at_zero(node)
         reply = await ask(node, Api.DELETE_GROUPS, 2, groups_names=["g"])

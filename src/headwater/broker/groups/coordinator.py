@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from uuid import UUID
 
 from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups import records
@@ -31,9 +30,7 @@ from headwater.broker.groups.pending import PendingOffsets, Place
 from headwater.broker.groups.rebalance import Rebalance
 from headwater.broker.groups.records import CommittedOffset, RecordKey, RecordKind, StoredGroup
 from headwater.broker.groups.settings import GroupConfig
-from headwater.broker.groups.share import LEFT_EPOCH as SHARE_LEFT_EPOCH
-from headwater.broker.groups.share import ShareHeartbeat, ShareProtocol, ShareReply, share_tombstones
-from headwater.broker.groups.share import validate as validate_share
+from headwater.broker.groups.share import ShareProtocol, share_tombstones
 from headwater.broker.groups.share_group import ShareGroup
 from headwater.broker.groups.subscriptions import Subscriptions, TopicsView
 from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
@@ -65,9 +62,9 @@ class GroupCoordinator:
         self._classic = ClassicProtocol(self._config, self._timers, self._rebalance, new_id)
         self._consumer = ConsumerProtocol(self._config, configs, self._timers, self._subscriptions, new_id)
         self._mixed = MixedProtocol(self._config, self._timers, self._consumer, topics, new_id)
-        self.share = ShareProtocol(self._config, configs, self._timers, self._subscriptions)
         self._live = False
         self.groups: dict[str, Group] = {}
+        self.share = ShareProtocol(self._config, configs, self._timers, self._subscriptions, self.groups)
         self._migration = Migration(
             self._config,
             topics,
@@ -298,37 +295,6 @@ class GroupCoordinator:
             out.records[:0] = _tombstones(group)
         return out
 
-    # Share groups
-
-    def share_heartbeat(self, at: Moment, request: ShareHeartbeat) -> Outcome[ShareReply]:
-        """Answer a ShareGroupHeartbeat, or raise `ApiError`."""
-        validate_share(request)
-        if _too_long(request.group_id, request.member_id):
-            raise ApiError(ErrorCode.invalid_request, f"GroupId and MemberId have {_MAX_NAME} bytes at most.")
-        group = self.groups.get(request.group_id)
-        if group is None:
-            if request.member_epoch > 0:
-                raise ApiError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
-            group = ShareGroup(request.group_id) if request.member_epoch == 0 else None
-        found = _share_group(group, request.group_id)
-        if request.member_epoch == SHARE_LEFT_EPOCH:
-            return self.share.leave(found, request)
-        return self.share.heartbeat(found, request, at)
-
-    def share_group(self, group_id: str) -> ShareGroup:
-        """Return a share group, or raise GROUP_ID_NOT_FOUND."""
-        return _share_group(self.groups.get(group_id), group_id)
-
-    def share_topics(self, group_id: str, names: Iterable[str]) -> Outcome[ErrorCode]:
-        """Let a group without members, or a new one, share topics."""
-        group = self.groups.get(group_id)
-        known = ShareGroup(group_id) if group is None else _share_group(group, group_id)
-        return self.share.share_topics(known, names)
-
-    def unshare_topics(self, group_id: str, topic_ids: Iterable[UUID]) -> Outcome[ErrorCode]:
-        """Let a group without members share topics no more."""
-        return self.share.unshare_topics(self.share_group(group_id), topic_ids)
-
     def assignor_of(self, group: ConsumerGroup) -> str:
         """Return the name of the assignor that a group uses."""
         return self._consumer.assignor_of(group)
@@ -465,13 +431,6 @@ class GroupCoordinator:
                 out.records += _tombstones(group)
         out.reply = codes
         return out
-
-
-def _share_group(group: Group | None, group_id: str) -> ShareGroup:
-    if isinstance(group, ShareGroup):
-        return group
-    what = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
-    raise ApiError(ErrorCode.group_id_not_found, what)
 
 
 def _tombstones(group: Group) -> list[StateRecord]:

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from headwater.broker.group_configs import GroupConfigs
 from headwater.broker.groups.assignors import AssignorMember
+from headwater.broker.groups.classic_group import ClassicGroup
+from headwater.broker.groups.consumer_group import ConsumerGroup
 from headwater.broker.groups.outcome import Moment, Outcome
 from headwater.broker.groups.records import (
     Assignment,
@@ -33,8 +35,12 @@ from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
 
+Groups = dict[str, ClassicGroup | ConsumerGroup | ShareGroup]
+
 LEFT_EPOCH = -1
 """The epoch with which a member leaves."""
+_MAX_NAME = 32_000
+"""Bytes of an id: keys of records hold 32,767."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ def validate(request: ShareHeartbeat) -> None:
     ):
         if text == "":
             raise ApiError(ErrorCode.invalid_request, f"{name} can't be empty.")
+        if text is not None and len(text.encode()) > _MAX_NAME:
+            raise ApiError(ErrorCode.invalid_request, f"{name} has {_MAX_NAME} bytes at most.")
     if request.member_epoch == 0 and not request.topic_names:
         raise ApiError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEFT_EPOCH:
@@ -76,17 +84,43 @@ def validate(request: ShareHeartbeat) -> None:
 
 
 class ShareProtocol:
-    """The handlers of the share group protocol, on groups that the coordinator looks up."""
+    """The handlers of the share group protocol, on those of the coordinator's groups that are share groups."""
 
     def __init__(
-        self, config: GroupConfig, configs: GroupConfigs, timers: Timers, subscriptions: Subscriptions
+        self,
+        config: GroupConfig,
+        configs: GroupConfigs,
+        timers: Timers,
+        subscriptions: Subscriptions,
+        groups: Groups,
     ) -> None:
         self._config = config
         self._configs = configs
         self._timers = timers
         self._subscriptions = subscriptions
+        self._groups = groups
 
-    def heartbeat(self, group: ShareGroup, request: ShareHeartbeat, at: Moment) -> Outcome[ShareReply]:
+    def find(self, group_id: str) -> ShareGroup:
+        """Return a share group, or raise GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        what = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a share group."
+        raise ApiError(ErrorCode.group_id_not_found, what)
+
+    def heartbeat(self, at: Moment, request: ShareHeartbeat) -> Outcome[ShareReply]:
+        """Answer a ShareGroupHeartbeat, or raise `ApiError`."""
+        validate(request)
+        if request.group_id not in self._groups and request.member_epoch != LEFT_EPOCH:
+            if request.member_epoch > 0:
+                raise ApiError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
+            return self._stay(ShareGroup(request.group_id), request, at)
+        group = self.find(request.group_id)
+        if request.member_epoch == LEFT_EPOCH:
+            return self._leave(group, request)
+        return self._stay(group, request, at)
+
+    def _stay(self, group: ShareGroup, request: ShareHeartbeat, at: Moment) -> Outcome[ShareReply]:
         """Take what changed on the member's side, and tell it what it has now."""
         if len(group.members) >= self._config.share_max_size and request.member_id not in group.members:
             raise ApiError(
@@ -151,8 +185,7 @@ class ShareProtocol:
             "The member must abandon all its partitions and rejoin.",
         )
 
-    def leave(self, group: ShareGroup, request: ShareHeartbeat) -> Outcome[ShareReply]:
-        """Let a member go."""
+    def _leave(self, group: ShareGroup, request: ShareHeartbeat) -> Outcome[ShareReply]:
         member = group.member(request.member_id)
         reply = ShareReply(member.member_id, request.member_epoch)
         return Outcome(reply, self.fence(group, member.member_id))
@@ -173,8 +206,9 @@ class ShareProtocol:
             share_group_record(group.group_id, group.epoch + 1, shape_hash(topics)),
         ]
 
-    def share_topics(self, group: ShareGroup, names: Iterable[str]) -> Outcome[ErrorCode]:
-        """Let a group without members share topics, before any of them subscribes."""
+    def share_topics(self, group_id: str, names: Iterable[str]) -> Outcome[ErrorCode]:
+        """Let a group without members, or a new one, share topics before any member subscribes."""
+        group = self.find(group_id) if group_id in self._groups else ShareGroup(group_id)
         _check_empty(group)
         out: Outcome[ErrorCode] = Outcome(ErrorCode.none)
         if group.epoch == 0:
@@ -185,8 +219,9 @@ class ShareProtocol:
             out.records.append(shared_topics_record(group.group_id, shared))
         return out
 
-    def unshare_topics(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> Outcome[ErrorCode]:
+    def unshare_topics(self, group_id: str, topic_ids: Iterable[UUID]) -> Outcome[ErrorCode]:
         """Let a group without members share topics no more."""
+        group = self.find(group_id)
         _check_empty(group)
         gone = set(topic_ids)
         shared = {topic_id: topic for topic_id, topic in group.shared.items() if topic_id not in gone}

@@ -41,7 +41,7 @@ async def share_group_heartbeat(node: Node, request: Request, message: Any) -> A
         topic_names=None if names is None else frozenset(names),
     )
     service = node.group_service
-    reply = await service.answer(node.groups.share_heartbeat(service.now(), beat))
+    reply = await service.answer(node.groups.share.heartbeat(service.now(), beat))
     assignment = None
     if reply.assignment is not None:
         assignment = {
@@ -72,7 +72,7 @@ async def share_group_describe(node: Node, request: Request, message: Any) -> An
             code = ErrorCode.invalid_group_id
         else:
             try:
-                group = node.groups.share_group(group_id)
+                group = node.groups.share.find(group_id)
             except ApiError as error:
                 code, what = error.code, error.message
         described.append(
@@ -182,7 +182,7 @@ async def alter_share_group_offsets(node: Node, request: Request, message: Any) 
             parts.append({"partition_index": part.partition_index, "error_code": code, "error_message": what})
         topic_id = NO_ID if known is None else known.id
         answered.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": parts})
-    await service.answer(node.groups.share_topics(message.group_id, names))
+    await service.answer(node.groups.share.share_topics(message.group_id, names))
     if node.share_service.apply(node.shares.alter(node.share_service.now(), offsets)):
         await node.shares_durable()
     return {"error_code": ErrorCode.none, "error_message": None, "responses": answered}
@@ -195,7 +195,7 @@ async def delete_share_group_offsets(node: Node, request: Request, message: Any)
         raise ApiError(ErrorCode.invalid_group_id, "The group id is invalid.")
     gone: dict[str, UUID] = {}
     answered = []
-    group = node.groups.share_group(message.group_id)
+    group = node.groups.share.find(message.group_id)
     for topic in message.topics:
         known = node.topics.by_name.get(topic.topic_name)
         code = ErrorCode.unknown_topic_or_partition
@@ -211,7 +211,7 @@ async def delete_share_group_offsets(node: Node, request: Request, message: Any)
                 "error_message": what,
             }
         )
-    await service.answer(node.groups.unshare_topics(message.group_id, gone.values()))
+    await service.answer(node.groups.share.unshare_topics(message.group_id, gone.values()))
     if node.share_service.apply(node.shares.forget_topics(gone.values(), message.group_id)):
         await node.shares_durable()
     return {"error_code": ErrorCode.none, "error_message": None, "responses": answered}
