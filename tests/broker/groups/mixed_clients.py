@@ -84,7 +84,7 @@ class ClassicClient:
         if self.waits:
             return
         if self.h.mono_ms - self.heard_ms >= SESSION_MS:
-            self.lose()
+            self.expire()
         if self.ticket is not None:
             reply = self.h.replies.get(self.ticket)
             self.ticket = None
@@ -160,6 +160,11 @@ class ClassicClient:
     def lose(self) -> None:
         """Give up everything, and begin anew."""
         self.owns, self.has_to_join = set(), True
+
+    def expire(self) -> None:
+        """Give up everything after a silence, and what was answered before it."""
+        self.lose()
+        self.ticket = None
 
     def _shape(self) -> list[int]:
         return [topic.partitions for topic in self.h.topics.by_name.values()]
