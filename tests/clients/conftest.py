@@ -28,7 +28,7 @@ SETTINGS = {
     "group.share.heartbeat.interval.ms": "500",
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.record.lock.duration.ms": "3000",
-    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.min.record.lock.duration.ms": "1500",
 }
 
 
