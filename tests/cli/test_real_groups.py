@@ -110,11 +110,11 @@ def test_delete(shell: Shell, group: str) -> None:
     deleted = shell.run("groups", "delete", group, "--yes")
     assert (deleted.returncode, deleted.stderr) == (0, f"Deleted {group}.\n")
     assert group not in [row["group"] for row in shell.lines("groups", "list")]
-    assert shell.error("groups", "describe", group) == f"there is no group named {group}"
+    assert shell.error("groups", "describe", group) == f"there is no consumer group named {group}"
 
 
 def test_errors(shell: Shell, topic: str) -> None:
-    assert shell.error("groups", "describe", "no-such") == "there is no group named no-such"
+    assert shell.error("groups", "describe", "no-such") == "there is no consumer group named no-such"
     assert "no-such" in shell.error("groups", "delete", "no-such", "--yes")
     reset = ["groups", "reset", "g", "--to", "earliest"]
     assert shell.error(*reset, "--topic", "no-such") == "there is no topic named no-such"

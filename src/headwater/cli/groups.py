@@ -153,7 +153,7 @@ def _describe(admin: AdminClient, name: str) -> ConsumerGroupDescription:
     """Return a group; Kafka before 4.0 describes one that is not there as a dead one without members."""
     from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
-    missing = click.ClickException(f"there is no group named {name}")
+    missing = click.ClickException(f"there is no consumer group named {name}")
     try:
         group: ConsumerGroupDescription = result(admin.describe_consumer_groups([name])[name])
     except KafkaException as error:
