@@ -9,7 +9,9 @@ from uuid import UUID
 from headwater.broker.groups import ConsumerHeartbeat, JoinRequest, MemberIdentity, SyncRequest
 from headwater.broker.groups.classic_group import ClassicGroup, ClassicState
 from headwater.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
+from headwater.broker.groups.consumer_heartbeat import ConsumerReply
 from headwater.broker.groups.records import Assignment
+from headwater.broker.groups.share import ShareReply
 from headwater.broker.groups.share_group import ShareGroup
 from headwater.core.errors import ErrorCode
 from headwater.net.kafka.api import Answer, Handler, Request
@@ -150,6 +152,11 @@ async def consumer_group_heartbeat(node: Node, request: Request, message: Any) -
     )
     service = node.group_service
     reply = await service.answer(node.groups.consumer_heartbeat(service.now(), beat))
+    return heartbeat_answer(reply)
+
+
+def heartbeat_answer(reply: ConsumerReply | ShareReply) -> Answer:
+    """Return the answer to a heartbeat of a consumer or share group."""
     assignment = None
     if reply.assignment is not None:
         assignment = {

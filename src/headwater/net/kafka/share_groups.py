@@ -16,6 +16,7 @@ from headwater.net.kafka.groups import (
     AUTHORIZED_OPERATIONS_OMITTED,
     client_host,
     described_assignment,
+    heartbeat_answer,
     operations,
 )
 from headwater.net.kafka.share_acks import NO_ID
@@ -42,22 +43,7 @@ async def share_group_heartbeat(node: Node, request: Request, message: Any) -> A
     )
     service = node.group_service
     reply = await service.answer(node.groups.share.heartbeat(service.now(), beat))
-    assignment = None
-    if reply.assignment is not None:
-        assignment = {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": sorted(partitions)}
-                for topic_id, partitions in sorted(reply.assignment.items())
-            ]
-        }
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "member_id": reply.member_id,
-        "member_epoch": reply.member_epoch,
-        "heartbeat_interval": reply.heartbeat_interval_ms,
-        "assignment": assignment,
-    }
+    return heartbeat_answer(reply)
 
 
 async def share_group_describe(node: Node, request: Request, message: Any) -> Answer:
