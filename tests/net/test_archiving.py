@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,11 @@ def offsets(log: PartitionLog) -> list[int]:
 
 
 def archived_files(cold: Path) -> list[Path]:
-    return sorted(cold.rglob("*.log"))
+    # Unlike `rglob`, it passes over a directory that is removed meanwhile.
+    walked = os.walk(cold)
+    return sorted(
+        Path(directory, name) for directory, _, names in walked for name in names if name.endswith(".log")
+    )
 
 
 def unfinished(cold: Path) -> list[Path]:
