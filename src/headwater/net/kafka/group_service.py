@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headwater.broker.groups import JoinReply, Moment, Outcome, SyncReply
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.net.kafka.alarm import Alarm
 
 if TYPE_CHECKING:
     from headwater.broker.groups import GroupCoordinator
@@ -54,8 +55,7 @@ class GroupService:
         self._tickets = count(1)
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._last_commit: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(self._fire)
         self._ticking: asyncio.Task[None] | None = None
 
     def now(self) -> Moment:
@@ -69,8 +69,7 @@ class GroupService:
 
     def stop(self) -> None:
         """Stop the timers, and send everybody away who waits."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
         for future in self._parked.values():
@@ -140,17 +139,9 @@ class GroupService:
             future.set_result(reply)
 
     def _arm(self) -> None:
-        deadline_ms = self._node.groups.next_deadline()
-        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = max(0, deadline_ms - self._node.clock.monotonic_ms())
-        self._timer_ms = deadline_ms
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._fire)
+        self._alarm.set(self._node.groups.next_deadline(), self._node.clock.monotonic_ms())
 
     def _fire(self) -> None:
-        self._timer = None
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_running_loop().create_task(self.run_due())
 

@@ -7,7 +7,6 @@ take the release back, its records are available all the same.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from headwater.broker.share.partition import Ack
 from headwater.broker.share.records import ShareKey
 from headwater.broker.share.sessions import SessionKey
 from headwater.core.errors import ApiError
+from headwater.net.kafka.alarm import Alarm
 
 if TYPE_CHECKING:
     from headwater.net.node import Node
@@ -31,8 +31,7 @@ class ShareService:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[ShareKey, dict[object, Callable[[], None]]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._alarm = Alarm(self.run_due)
 
     def now(self) -> Moment:
         """Return the time as the coordinator takes it."""
@@ -49,8 +48,7 @@ class ShareService:
 
     def stop(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
 
     # -- changes ---------------------------------------------------------------------------------
 
@@ -107,18 +105,7 @@ class ShareService:
 
     def arm(self) -> None:
         """See to it that the next lock that ends is noticed."""
-        deadline_ms = self._node.shares.next_deadline()
-        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = max(0, deadline_ms - self._node.clock.monotonic_ms())
-        self._timer_ms = deadline_ms
-        self._timer = self._node.loop.call_later(delay_ms / 1000, self._fire)
-
-    def _fire(self) -> None:
-        self._timer = None
-        self.run_due()
+        self._alarm.set(self._node.shares.next_deadline(), self._node.clock.monotonic_ms())
 
     def run_due(self) -> None:
         """Free what members have held for too long."""
