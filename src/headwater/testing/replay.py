@@ -19,27 +19,28 @@ class _Killed(Exception):
 
 
 class _Killing(Recorder):
-    """Crashes at each epoch before its commit and, when it comes again, after it; lets it pass the third time."""
+    """Crashes once at the commit of each epoch, and compares what the epoch gives when it comes again.
+
+    To Spark it is the same whether a driver dies before or after a sink's commit: it has not noted the epoch as done,
+    and runs it again. Where that gives the same rows, it does not matter either which of the two are kept.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
-        self._seen: dict[int, Rows] = {}
         self._killed = False
         self._difference = ""
 
     def commit(self, frame: DataFrame, epoch: int) -> None:
         rows = frame.toArrow().to_pylist()
-        before = self._seen.get(epoch)
+        before = self.epochs.get(epoch)
         if before is not None:
             self._difference = _difference(
                 f"{self._name} does not repeat itself: epoch {epoch}", before, rows
             )
-        if epoch in self.epochs and not self._difference:
-            return  # as a store that knows the epoch already
-        if before is not None:
-            self.epochs[epoch] = rows
-        self._seen[epoch] = rows
+            if not self._difference:
+                return  # as a store that knows the epoch already
+        self.epochs[epoch] = rows
         self._killed = True
         raise _Killed(f"at epoch {epoch}")
 
@@ -53,9 +54,9 @@ class _Killing(Recorder):
 def replay(app: App | str | Path, inputs: Mapping[str, Items], *, drain: bool = False) -> dict[str, Rows]:
     """Run an application as `run_app` does, and again with a crash around each commit; return its rows.
 
-    Every query is killed before and after each of its commits and restarted from its checkpoint. Where its rows
-    then differ, or an epoch that is run again gives other rows (a function that is random, or reads the clock),
-    an AssertionError says in which function and how.
+    Every query is killed at each of its commits, before Spark notes that the epoch is done, and restarted from its
+    checkpoint. Where its rows then differ, or an epoch that is run again gives other rows (a function that is random,
+    or reads the clock), an AssertionError says in which function and how.
     """
     undisturbed = run_app(app, inputs, drain=drain)
     with Run(app, inputs, drain=drain) as run:
