@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -15,6 +16,9 @@ from headwater.testing.class_data import spark_options
 from needs import need, needs_servers
 from scopes import ByServer
 from wanted import holds_nothing
+
+# Nothing of what is collected is garbage before the end: it is looked at once, and not again with each test's.
+gc.disable()
 
 # A busy machine is no failure, and a run that decides over a change does not draw lots. `make check` draws a fifth.
 for profile, examples in (("quick", 20), ("thorough", 100)):
@@ -68,6 +72,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid} needs a real server or client: mark it with pytest.mark.real"
             )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of the collection of garbage from here on."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let modules that look for leaks at the end find none."""
+    gc.unfreeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
