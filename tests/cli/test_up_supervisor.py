@@ -73,6 +73,24 @@ async def test_a_role_that_ends_is_started_again(log: Log, monkeypatch: pytest.M
     assert log.of("run")[1] == "ended with status 3, and is started again in 0 s"
 
 
+async def test_whoever_stops_a_role_as_it_ends_by_itself_is_heard(log: Log) -> None:
+    process = module._Process(python("run", "print('ready')"), log)
+    await process.start()
+    assert process.process is not None
+    await process.process.wait()
+    assert process._output is not None
+    await process._output
+    output = asyncio.get_running_loop().create_future()
+    process._output = output  # type: ignore[assignment]  # one that ends at a moment of our choice
+    waiting = asyncio.create_task(process.wait())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    output.set_result(None)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_a_role_that_never_was_ready_is_given_up(log: Log) -> None:
     supervisor = Supervisor(log)
     with pytest.raises(RoleEnded, match=r"^run ended with status 1: shop.py:3: no such topic$"):

@@ -72,8 +72,10 @@ class _Process:
         assert self._output is not None
         status = await self.process.wait()
         self.kill()  # what the process left in its group, a JVM for example, is of no more use
+        # Not `wait_for`: Python 3.11's lets no cancellation pass that comes just as what is waited for is done.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._output, 2)
+            async with asyncio.timeout(2):
+                await self._output
         return status
 
     async def stop(self) -> None:
@@ -83,7 +85,8 @@ class _Process:
         with suppress(ProcessLookupError):
             self.process.terminate()
         try:
-            await asyncio.wait_for(self.wait(), self.role.stop_seconds)
+            async with asyncio.timeout(self.role.stop_seconds):
+                await self.wait()
         except TimeoutError:
             self._log(self.role.name, f"did not end within {self.role.stop_seconds:.0f} s, and is killed")
             self.kill()
