@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from clients.brokers import Broker
+from clients.share import ACCEPT, Member, begin_at
+
 from .shell import Shell, eventually
 
 pytestmark = pytest.mark.real
@@ -106,15 +109,48 @@ def test_a_group_with_a_member(shell: Shell, topic: str, group: str) -> None:
     assert (described["state"], described["lag"]) == ("empty", 0)
 
 
+def test_a_share_group(shell: Shell, topic: str, group: str) -> None:
+    consumers, group = group, f"{topic}-shared"
+    host, _, port = shell.bootstrap.rpartition(":")
+    member = Member(Broker("", host, int(port)), group, topic)
+    try:
+        begin_at(member.raw, group, topic)
+        member.join()
+        listed = {row["group"]: row for row in shell.lines("groups", "list")}
+        assert listed[group] == {"group": group, "state": "stable", "type": "share"}
+        assert listed[consumers]["type"] == "classic"
+        assert member.take() == [(0, 4, 1)]
+        member.acknowledge((0, 1, [ACCEPT]))
+        member.acknowledge((2, 3, [ACCEPT]))
+        [described] = shell.lines("groups", "describe", group)
+        assert (described["group"], described["state"], described["type"]) == (group, "stable", "share")
+        assert described["lag"] == 1
+        assert _places(described["partitions"], "topic", "lag") == [(0, topic, 1), (1, topic, None)]
+        # Kafka moves it with the next acknowledgement.
+        assert described["partitions"][0]["start"] in (0, 2, 4)
+        [told] = described["members"]
+        assert told["member"] == member.id
+        assert f"{topic}-0" in told["partitions"]
+        shown = shell.terminal("groups", "describe", group)
+        assert f"{group}  stable, 1 members, lag 1" in shown
+        assert member.id in shown
+        member.beat(-1)
+    finally:
+        member.raw.close()
+    eventually(lambda: shell.lines("groups", "describe", group), lambda seen: seen[0]["state"] == "empty")
+    assert shell.run("groups", "delete", group, "--yes").returncode == 0
+    assert shell.error("groups", "describe", group) == f"there is no group named {group}"
+
+
 def test_delete(shell: Shell, group: str) -> None:
     deleted = shell.run("groups", "delete", group, "--yes")
     assert (deleted.returncode, deleted.stderr) == (0, f"Deleted {group}.\n")
     assert group not in [row["group"] for row in shell.lines("groups", "list")]
-    assert shell.error("groups", "describe", group) == f"there is no consumer group named {group}"
+    assert shell.error("groups", "describe", group) == f"there is no group named {group}"
 
 
 def test_errors(shell: Shell, topic: str) -> None:
-    assert shell.error("groups", "describe", "no-such") == "there is no consumer group named no-such"
+    assert shell.error("groups", "describe", "no-such") == "there is no group named no-such"
     assert "no-such" in shell.error("groups", "delete", "no-such", "--yes")
     reset = ["groups", "reset", "g", "--to", "earliest"]
     assert shell.error(*reset, "--topic", "no-such") == "there is no topic named no-such"

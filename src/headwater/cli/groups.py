@@ -1,4 +1,4 @@
-"""`headwater groups`: consumer groups, how far they are, and setting them elsewhere."""
+"""`headwater groups`: consumer and share groups, how far they are, and setting consumer groups elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group("groups")
 def groups_command() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe and delete groups, and reset consumer groups."""
 
 
 @groups_command.command("list")
@@ -30,13 +30,22 @@ def groups_command() -> None:
 def list_command(client: dict[str, str], as_json: bool) -> None:
     """List the groups."""
     with connect(client) as connection:
+        from headwater.cli.share_groups import list_share_groups
+        from headwater.core.errors import HeadwaterError
+
         listed = result(connection.admin().list_consumer_groups())
         for error in listed.errors:
             raise click.ClickException(str(error))
-    rows = [
-        {"group": group.group_id, "state": group.state.name.lower(), "type": group.type.name.lower()}
-        for group in sorted(listed.valid, key=lambda group: group.group_id)
-    ]
+        rows = [
+            {"group": group.group_id, "state": group.state.name.lower(), "type": group.type.name.lower()}
+            for group in listed.valid
+        ]
+        try:
+            rows += list_share_groups(connection)
+        except (click.ClickException, HeadwaterError) as error:
+            # Whoever authenticates as only librdkafka can is to see the others all the same.
+            note(f"Share groups are left out: {error}")
+    rows.sort(key=lambda row: str(row["group"]))
     print_rows(rows, ["group", "state", "type"], as_json=as_json)
 
 
@@ -47,26 +56,22 @@ def list_command(client: dict[str, str], as_json: bool) -> None:
 def describe_command(client: dict[str, str], name: str, as_json: bool) -> None:
     """Describe a group: its members, and how far it is in each partition."""
     with connect(client) as connection:
-        admin = connection.admin()
-        group = _describe(admin, name)
-        members = [_member_row(member) for member in group.members]
-        partitions = _partition_rows(admin, name, group)
-    lags = [row["lag"] for row in partitions if row["lag"] is not None]
-    document = {
-        "group": name,
-        "state": group.state.name.lower(),
-        "type": group.type.name.lower(),
-        "assignor": group.partition_assignor or None,
-        "lag": sum(lags),
-        "members": members,
-        "partitions": partitions,
-    }
+        document = _consumer_group(connection.admin(), name)
+        if document is None:
+            from headwater.cli.share_groups import describe_share_group
+
+            document = describe_share_group(connection, name)
+    if document is None:
+        raise click.ClickException(f"there is no group named {name}")
+    members, partitions = document["members"], document["partitions"]
+    document["lag"] = sum(row["lag"] for row in partitions if row["lag"] is not None)
     if wants_json(as_json):
         print_json(document)
         return
-    title = f"{name}  {document['state']}, {len(members)} members, lag {sum(lags):,}"
-    columns = ["topic", "partition", "committed", "end", "lag", "member", "client"]
-    print_table(partitions, columns, title=title)
+    title = f"{name}  {document['state']}, {len(members)} members, lag {document['lag']:,}"
+    shares = document["type"] == "share"
+    columns = ["start", "lag"] if shares else ["committed", "end", "lag", "member", "client"]
+    print_table(partitions, ["topic", "partition", *columns], title=title)
     if members:
         print_table(members, ["member", "client", "host", "partitions"])
 
@@ -149,20 +154,26 @@ def delete_command(client: dict[str, str], names: tuple[str, ...], yes: bool) ->
     note(f"Deleted {', '.join(names)}.")
 
 
-def _describe(admin: AdminClient, name: str) -> ConsumerGroupDescription:
-    """Return a group; Kafka before 4.0 describes one that is not there as a dead one without members."""
+def _consumer_group(admin: AdminClient, name: str) -> dict[str, Any] | None:
+    """Return a consumer group; Kafka before 4.0 describes one that is not there as a dead one without members."""
     from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 
-    missing = click.ClickException(f"there is no consumer group named {name}")
     try:
         group: ConsumerGroupDescription = result(admin.describe_consumer_groups([name])[name])
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            raise missing from None
+            return None
         raise
     if group.state == ConsumerGroupState.DEAD:
-        raise missing
-    return group
+        return None
+    return {
+        "group": name,
+        "state": group.state.name.lower(),
+        "type": group.type.name.lower(),
+        "assignor": group.partition_assignor or None,
+        "members": [_member_row(member) for member in group.members],
+        "partitions": _partition_rows(admin, name, group),
+    }
 
 
 def _committed(admin: AdminClient, name: str) -> dict[Key, int]:

@@ -47,14 +47,19 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], *, title: str = "")
     from rich.text import Text
 
     rows = list(rows)
-    table = Table(title=title or None, title_justify="left", title_style="bold")
+    console = Console(markup=False, highlight=False)
+    if title:
+        console.print(
+            Text(title, style="bold")
+        )  # as the table's own title it would be no wider than the table
+    table = Table()
     for column in columns:
         values = [row.get(column) for row in rows]
         numeric = any(isinstance(value, int | float) for value in values)
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row.get(column))) for column in columns))
-    Console(markup=False, highlight=False).print(table)
+    console.print(table)
 
 
 def _cell(value: object) -> str:
