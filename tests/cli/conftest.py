@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from headwater.testing.kafka import RealKafka
 from headwater.testing.process import BrokerProcess
 
-from .shell import Shell, eventually
+from .shell import InProcess, Shell, eventually
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 _serial = itertools.count(1)
@@ -22,11 +23,11 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Commands for Headwater, then for Kafka 4.3.0."""
     if request.param == "headwater":
         with BrokerProcess(tmp_path_factory.mktemp("cli") / "data", settings=SETTINGS) as broker:
-            yield Shell(broker.bootstrap)
+            yield InProcess(broker.bootstrap)
     else:
         request.getfixturevalue("java")
         with RealKafka(properties=SETTINGS) as kafka:
-            yield Shell(kafka.bootstrap)
+            yield InProcess(kafka.bootstrap)
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def name() -> str:
 @pytest.fixture
 def topic(shell: Shell, name: str) -> str:
     """A new topic of two partitions."""
-    assert shell.run("topics", "create", name, "--partitions", "2").returncode == 0
-    eventually(lambda: shell.run("topics", "describe", name).returncode, lambda status: status == 0)
+    admin = AdminClient({"bootstrap.servers": shell.bootstrap})
+    admin.create_topics([NewTopic(name, 2)])[name].result(20)
+    eventually(lambda: admin.list_topics(timeout=20).topics, lambda topics: name in topics)
     return name
