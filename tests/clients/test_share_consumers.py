@@ -43,7 +43,7 @@ def test_members_accept_release_reject_renew_and_forget(
         "limit [b*1, b*2, b*3, b*4, b*5] then c ok",
         "shared true twice []",
         "held [e*1]",
-        "expired [e*2]",
+        "expired e again",
         "too late InvalidRecordStateException",
         "in time ok",
         "left [f*1]",
