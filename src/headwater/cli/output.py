@@ -49,9 +49,8 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], *, title: str = "")
     rows = list(rows)
     console = Console(markup=False, highlight=False)
     if title:
-        console.print(
-            Text(title, style="bold")
-        )  # as the table's own title it would be no wider than the table
+        # As the table's own title it would be no wider than the table.
+        console.print(Text(title, style="bold"))
     table = Table()
     for column in columns:
         values = [row.get(column) for row in rows]

@@ -132,6 +132,13 @@ def _tls(properties: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
+def accepted(answer: Any) -> Any:
+    """Return an answer, or a part of one, that carries no error."""
+    if answer.error_code:
+        raise click.ClickException(f"the broker refuses: {answer.error_code.name}")
+    return answer
+
+
 def brokers(connection: Connection) -> list[RawClient]:
     """Return a connection to each broker of the cluster."""
     found = connection.admin().list_topics(timeout=_SECONDS).brokers.values()

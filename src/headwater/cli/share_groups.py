@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
     from headwater.cli.client import Connection
     from headwater.cli.raw_client import RawClient
@@ -21,10 +19,10 @@ _NOT_HERE = {"not_coordinator", "group_id_not_found", "unsupported_version"}
 
 def list_share_groups(connection: Connection) -> list[dict[str, Any]]:
     """Return the share groups of a cluster, with their states; none where its brokers know no share groups."""
+    from headwater.cli.raw_client import accepted
+
     with _sharing(connection) as brokers:
-        answers = [broker.call(*_LIST, types_filter=("share",)) for broker in brokers]
-    for answer in answers:
-        _refuse(answer)
+        answers = [accepted(broker.call(*_LIST, types_filter=("share",))) for broker in brokers]
     return [_listed(group) for answer in answers for group in answer.groups]
 
 
@@ -36,22 +34,23 @@ def describe_share_group(connection: Connection, name: str) -> dict[str, Any] | 
     from kio.schema.describe_share_group_offsets.v1.request import DescribeShareGroupOffsetsRequestGroup
     from kio.schema.types import GroupId
 
+    from headwater.cli.raw_client import accepted
+
     with _sharing(connection) as brokers:
         for broker in brokers:
             [group] = broker.call(*_DESCRIBE, group_ids=(name,), include_authorized_operations=False).groups
             if group.error_code and group.error_code.name in _NOT_HERE:
                 continue
-            _refuse(group)
+            accepted(group)
             asked = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None)
             [offsets] = broker.call(*_OFFSETS, groups=(asked,)).groups
-            _refuse(offsets)
             return {
                 "group": name,
                 "state": group.group_state.lower(),
                 "type": "share",
                 "assignor": group.assignor_name or None,
                 "members": [_member(member) for member in group.members],
-                "partitions": _partitions(offsets),
+                "partitions": _partitions(accepted(offsets)),
             }
     return None
 
@@ -69,11 +68,6 @@ def _sharing(connection: Connection) -> Iterator[list[RawClient]]:
 def _knows(broker: RawClient) -> bool:
     newest = {api.api_key: api.max_version for api in broker.call(*_API_VERSIONS).api_keys}
     return all(newest.get(key, -1) >= version for key, version in (_LIST, _DESCRIBE, _OFFSETS))
-
-
-def _refuse(answer: Any) -> None:
-    if answer.error_code:
-        raise click.ClickException(f"the broker refuses: {answer.error_code.name}")
 
 
 def _listed(group: Any) -> dict[str, Any]:

@@ -36,13 +36,11 @@ def list_command(client: dict[str, str], states: tuple[str, ...], as_json: bool)
     """List the transactional ids, their producers and their states."""
     rows = []
     with connect(client) as connection, ExitStack() as stack:
-        from headwater.cli.raw_client import brokers
+        from headwater.cli.raw_client import accepted, brokers
 
         for broker in brokers(connection):
             stack.enter_context(broker)
-            answer = broker.call(*_LIST, state_filters=states, producer_id_filters=())
-            if answer.error_code:
-                raise click.ClickException(f"the broker refuses: {answer.error_code.name}")
+            answer = accepted(broker.call(*_LIST, state_filters=states, producer_id_filters=()))
             if answer.unknown_state_filters:
                 raise click.ClickException(f"there is no state {', '.join(answer.unknown_state_filters)}")
             rows += [
@@ -64,16 +62,14 @@ def list_command(client: dict[str, str], states: tuple[str, ...], as_json: bool)
 def describe_command(client: dict[str, str], transactional_id: str, as_json: bool) -> None:
     """Describe the transaction of a transactional id: its producer, its age and its partitions."""
     with connect(client) as connection, ExitStack() as stack:
-        from headwater.cli.raw_client import brokers
+        from headwater.cli.raw_client import accepted, brokers
 
         found = None
         for broker in brokers(connection):
             stack.enter_context(broker)
             [state] = broker.call(*_DESCRIBE, transactional_ids=(transactional_id,)).transaction_states
-            if not state.error_code:
-                found = state
-            elif state.error_code.name not in _NOT_HERE:
-                raise click.ClickException(f"the broker refuses: {state.error_code.name}")
+            if not state.error_code or state.error_code.name not in _NOT_HERE:
+                found = accepted(state)
     if found is None:
         raise click.ClickException(f"there is no transactional id {transactional_id}")
     document = _document(found)
