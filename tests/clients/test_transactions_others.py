@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import warnings
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 
-from headwater.testing.jars import java_command
-
 from .brokers import Broker, eventually, unique
 from .confluent import produce
 from .test_transactions_confluent import seen, send, transactional
-from .tools import TOOLS, Ended, Tools
+from .tools import TOOLS, Ended, Tools, run_tool
 
 with warnings.catch_warnings():
     # It reads its schemas, when it is imported, with a function that Python 3.11 deprecates.
@@ -91,7 +88,7 @@ def test_the_copier_copies_each_record_once(
     target = unique("copy")
     values = [b"%d" % number for number in range(2000)]
     produce(broker, topic, values, partition=0)
-    command = java_command(
+    done = run_tool(
         tools.jars,
         COPIER,
         f"--broker-list={broker.bootstrap}",
@@ -104,18 +101,16 @@ def test_the_copier_copies_each_record_once(
         "--max-messages=2000",
         "--enable-random-aborts",
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tools.scratch)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done
     found = eventually(lambda: seen(broker, target, committed=True), lambda found: len(found) >= 2000)
     assert found == values
 
 
 def administer(tools: Tools, *arguments: str) -> Ended:
     """Run the transactions tool, which takes the broker's address first."""
-    command = java_command(tools.jars, TRANSACTIONS, "--bootstrap-server", tools.broker.bootstrap, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tools.scratch)
-    assert done.returncode == 0, done
-    return Ended(done.returncode, done.stdout, done.stderr)
+    ended = run_tool(tools.jars, TRANSACTIONS, "--bootstrap-server", tools.broker.bootstrap, *arguments)
+    assert ended.status == 0, ended
+    return ended
 
 
 def test_the_transactions_tool_finds_and_describes(broker: Broker, topic: str, tools: Tools) -> None:

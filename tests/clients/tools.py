@@ -1,4 +1,4 @@
-"""Kafka's command-line tools, run as their scripts run them."""
+"""Kafka's command-line tools."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from headwater.testing.jars import KAFKA_4_3, JarSet, java_command
 
 from .brokers import Broker
+from .tool_runner import runner
 
 TOOLS = "org.apache.kafka.tools"
 CLUSTER = f"{TOOLS}.ClusterTool"
@@ -29,6 +30,7 @@ TOPICS = f"{TOOLS}.TopicCommand"
 VERIFIABLE_CONSUMER = f"{TOOLS}.VerifiableConsumer"
 VERIFIABLE_SHARE_CONSUMER = f"{TOOLS}.VerifiableShareConsumer"
 VERIFIABLE_PRODUCER = f"{TOOLS}.VerifiableProducer"
+_ENDED_BY_THEIR_JVM = (VERIFIABLE_CONSUMER, VERIFIABLE_PRODUCER, VERIFIABLE_SHARE_CONSUMER)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,15 @@ class Ended:
         return [event for event in found if event["name"] == name]
 
 
+def run_tool(jars: JarSet, tool: str, *arguments: str, given: str = "") -> Ended:
+    """Run a tool to its end, however it ends."""
+    if tool not in _ENDED_BY_THEIR_JVM:
+        return Ended(*runner(jars).run(tool, *arguments, given=given))
+    command = java_command(jars, tool, *arguments)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
 @dataclass(frozen=True)
 class Tools:
     """The tools of one version, pointed at one broker."""
@@ -65,7 +76,7 @@ class Tools:
     def start(self, tool: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a tool that goes on until it is stopped."""
         return subprocess.Popen(
-            self.command(tool, *arguments),
+            java_command(self.jars, tool, *arguments, "--bootstrap-server", self.broker.bootstrap),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -73,20 +84,9 @@ class Tools:
             cwd=self.scratch,
         )
 
-    def command(self, tool: str, *arguments: str) -> list[str]:
-        return java_command(self.jars, tool, *arguments, "--bootstrap-server", self.broker.bootstrap)
-
     def try_(self, tool: str, *arguments: str, given: str = "") -> Ended:
-        """Run a tool to its end, however it ends."""
-        done = subprocess.run(
-            self.command(tool, *arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=self.scratch,
-        )
-        return Ended(done.returncode, done.stdout, done.stderr)
+        """Run a tool on the broker to its end, however it ends."""
+        return run_tool(self.jars, tool, *arguments, "--bootstrap-server", self.broker.bootstrap, given=given)
 
     def run(self, tool: str, *arguments: str, given: str = "") -> Ended:
         """Run a tool that must succeed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from clients.brokers import eventually, unique
 from clients.confluent import consumer, produce, take
-from clients.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER
-from headwater.testing.jars import KAFKA_4_3, java_command
+from clients.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, run_tool
+from headwater.testing.jars import KAFKA_4_3
 
 from .certificates import Authority
 from .secured import PASSWORD, Secured
@@ -98,10 +97,9 @@ def test_java(java: str, secured: Secured, mechanism: str, tmp_path: Path) -> No
     file = secured.java(tmp_path / "client.properties", mechanism)
 
     def run(tool: str, *arguments: str, given: str = "") -> str:
-        command = java_command(KAFKA_4_3, tool, "--bootstrap-server", secured.bootstrap, *arguments)
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        done = run_tool(KAFKA_4_3, tool, "--bootstrap-server", secured.bootstrap, *arguments, given=given)
+        assert done.status == 0, done
+        return done.output
 
     run(CONSOLE_PRODUCER, "--topic", topic, "--command-config", str(file), given="one\ntwo\n")
     read = run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from confluent_kafka.cimpl import NewTopic
 
 from clients.brokers import eventually, unique
-from clients.tools import CONFIGS
-from headwater.testing.jars import KAFKA_4_3, java_command
+from clients.tools import CONFIGS, run_tool
+from headwater.testing.jars import KAFKA_4_3
 
 from .secured import Secured
 
@@ -50,12 +49,11 @@ def test_a_users_quota(java: str, sasl_broker: Secured, tmp_path: Path) -> None:
         future.result(20)
     admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
     file = sasl_broker.java(tmp_path / "admin.properties", "SCRAM-SHA-256")
-    command = java_command(
+    done = run_tool(
         KAFKA_4_3, CONFIGS, "--bootstrap-server", sasl_broker.bootstrap, "--command-config", str(file),
         "--entity-type", "users", "--entity-name", user, "--alter", "--add-config", "producer_byte_rate=200000",
     )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.status == 0, done
     limited = sasl_broker.confluent("SCRAM-SHA-256", "secret", user)
     eventually(lambda: AdminClient(limited).list_topics(timeout=10).topics, lambda seen: topic in seen)
     assert longest_wait(limited, topic, 3) > 0

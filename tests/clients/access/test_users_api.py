@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from confluent_kafka.admin._scram import (
 
 from clients.brokers import eventually, unique
 from clients.raw import Raw
-from clients.tools import CONFIGS
-from headwater.testing.jars import KAFKA_4_3, java_command
+from clients.tools import CONFIGS, run_tool
+from headwater.testing.jars import KAFKA_4_3
 
 from .secured import PASSWORD, USER, Secured
 
@@ -127,13 +126,12 @@ def test_kafka_configs(java: str, sasl_broker: Secured, admin: AdminClient, tmp_
     file = sasl_broker.java(tmp_path / "admin.properties", "SCRAM-SHA-256")
 
     def configs(*arguments: str) -> str:
-        command = java_command(
+        done = run_tool(
             KAFKA_4_3, CONFIGS, "--bootstrap-server", sasl_broker.bootstrap, "--command-config", str(file),
             "--entity-type", "users", "--entity-name", user, *arguments,
         )  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.status == 0, done
+        return done.output
 
     configs("--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
     eventually(lambda: described(admin, user), lambda seen: seen == {"SCRAM_SHA_256": 8192})
