@@ -86,6 +86,8 @@ class RealMySQL(RealMariaDB):
             **({"user": "root"} if os.getuid() == 0 else {}),
             "gtid_mode": "ON",
             "enforce_gtid_consistency": "ON",
+            # Which takes a whole core for as long as a stop waits for those who read the binary log.
+            "event_scheduler": "OFF",
             "innodb_redo_log_capacity": "32M",
             **self.settings,
         }

@@ -97,6 +97,8 @@ class RealServer(ServerProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._temporary and self._process is not None:
+            self.kill()  # what it would put in order is about to go
         super().__exit__(kind, error, trace)
         if self._temporary:
             shutil.rmtree(self.data, ignore_errors=True)
