@@ -1,6 +1,6 @@
 # Every target installs what it needs into .venv first; a second run finds it there and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev servers check lint fast compiled test bench docs upgrade clean
+.PHONY: help setup demo dev servers check lint fast compiled thorough test bench docs upgrade clean
 
 BIN := .venv/bin
 # A run starts hundreds of processes: none of them is to compile the same modules again.
@@ -37,13 +37,17 @@ lint: dev
 fast: dev
 	$(BIN)/python -m pytest -q -n 3 -m "not real" --hypothesis-profile=$(EXAMPLES)
 
-# pytest compiles the files of tests itself: once here, or in each of the four processes that begin at the same time.
+# Modules, tests and kernels are compiled when they are first used: once here, or by all who begin at the same time.
 compiled: dev
-	@-$(BIN)/python -m pytest -q -m real --collect-only >/dev/null
+	@$(BIN)/python -c "from headwater.pipeline.source.warming import warm; warm()"
+	@-$(BIN)/python -m pytest -q --collect-only >/dev/null
+
+thorough: compiled
+	@$(MAKE) --no-print-directory EXAMPLES=thorough fast
 
 test:           ## Run the checks, and every test with real clients and servers
 	@tools/setup demo
-	@$(MAKE) --no-print-directory --jobs=4 EXAMPLES=thorough servers lint compiled fast
+	@$(MAKE) --no-print-directory --jobs=3 servers lint thorough
 	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
 
 bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side by side

@@ -50,8 +50,8 @@ LONGEST_FIRST = (
     "tests/net/test_crash_transactions.py",
 )
 _RANKS = {scope: rank for rank, scope in enumerate(LONGEST_FIRST)}
-# Spark runs in the process of these tests. A Spark that is new there loads and compiles for ten seconds what an older
-# one has already, so every other process leaves them to its neighbour for as long as it finds something else.
+# Spark runs in the process of these tests. A Spark that is new there loads and compiles for half a minute what an older
+# one has already, so the first process takes them all, unless the others find nothing else.
 _WITH_SPARK = ("tests/app/", "tests/docs/test_readme", "tests/pipeline/", "tests/testing/")
 _WITHOUT_SPARK = "tests/pipeline/run/"  # which starts it elsewhere
 
@@ -67,7 +67,7 @@ class ByServer(LoadScopeScheduling):  # type: ignore[misc]
         return file
 
     def _assign_work_unit(self, node: Any) -> None:
-        keeps_spark = self.nodes.index(node) % 2 == 0
+        keeps_spark = self.nodes.index(node) == 0
         suiting = [scope for scope in self.workqueue if _has_spark(scope) == keeps_spark]
         longest = min(suiting or self.workqueue, key=lambda scope: _RANKS.get(scope, len(_RANKS)))
         self.workqueue.move_to_end(longest, last=False)
