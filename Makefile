@@ -35,7 +35,7 @@ lint: dev
 	$(BIN)/lint-imports --no-logo
 
 fast: dev
-	$(BIN)/python -m pytest -q -n 3 -m "not real" --hypothesis-profile=$(EXAMPLES)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not real" --hypothesis-profile=$(EXAMPLES)
 
 # Modules, tests and kernels are compiled when they are first used: once here, or by all who begin at the same time.
 compiled: dev

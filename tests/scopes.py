@@ -53,7 +53,23 @@ _RANKS = {scope: rank for rank, scope in enumerate(LONGEST_FIRST)}
 # Spark runs in the process of these tests. A Spark that is new there loads and compiles for half a minute what an older
 # one has already, so the first process takes them all, unless the others find nothing else.
 _WITH_SPARK = ("tests/app/", "tests/docs/test_readme", "tests/pipeline/", "tests/testing/")
-_WITHOUT_SPARK = "tests/pipeline/run/"  # which starts it elsewhere
+# These start Spark elsewhere, one after the other: two cores are not enough for several that begin at the same time.
+_START_SPARK = (
+    "tests/bench/test_bench_spark.py",
+    "tests/cli/test_demo_run.py",
+    "tests/cli/test_up.py",
+    "tests/derived/test_real_derived_stream.py",
+    "tests/derived/test_real_spark_warehouse.py",
+    "tests/docs/test_derived_page.py",
+    "tests/pipeline/run/",
+)
+_IN_PROCESS, _BESIDE, _WITHOUT = range(3)
+# What the first process takes, the second, and all others; each takes what is left where there is no more of its own.
+_PREFERENCES = (
+    (_IN_PROCESS, _WITHOUT, _BESIDE),
+    (_BESIDE, _WITHOUT, _IN_PROCESS),
+    (_WITHOUT, _BESIDE, _IN_PROCESS),
+)
 
 
 class ByServer(LoadScopeScheduling):  # type: ignore[misc]
@@ -67,12 +83,16 @@ class ByServer(LoadScopeScheduling):  # type: ignore[misc]
         return file
 
     def _assign_work_unit(self, node: Any) -> None:
-        keeps_spark = self.nodes.index(node) == 0
-        suiting = [scope for scope in self.workqueue if _has_spark(scope) == keeps_spark]
-        longest = min(suiting or self.workqueue, key=lambda scope: _RANKS.get(scope, len(_RANKS)))
-        self.workqueue.move_to_end(longest, last=False)
+        preference = _PREFERENCES[min(self.nodes.index(node), len(_PREFERENCES) - 1)]
+        first = min(
+            self.workqueue,
+            key=lambda scope: (preference.index(_use_of_spark(scope)), _RANKS.get(scope, len(_RANKS))),
+        )
+        self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
 
 
-def _has_spark(scope: str) -> bool:
-    return scope.startswith(_WITH_SPARK) and not scope.startswith(_WITHOUT_SPARK)
+def _use_of_spark(scope: str) -> int:
+    if scope.startswith(_START_SPARK):
+        return _BESIDE
+    return _IN_PROCESS if scope.startswith(_WITH_SPARK) else _WITHOUT

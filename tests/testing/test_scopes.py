@@ -48,21 +48,28 @@ def test_the_longest_goes_first_and_what_is_not_named_keeps_its_order(scheduler:
     assert process.given == [*LONGEST_FIRST[:2], "tests/b.py", "tests/a.py"]
 
 
-def test_spark_stays_in_the_first_process(scheduler: ByServer) -> None:
-    spark = [
-        "tests/pipeline/test_joins.py",
-        "tests/app/test_app_docs_run.py",
-        "tests/pipeline/sinks/test_kills.py",
-    ]
-    others = ["tests/net/test_crash.py", "tests/pipeline/run/test_run_once.py"]
-    scheduler.workqueue = OrderedDict.fromkeys([*spark, *others])
-    with_spark, one, another = scheduler.nodes
-    for process in (with_spark, one, another, with_spark):
+def test_spark_stays_in_the_first_process_and_is_started_by_the_second(scheduler: ByServer) -> None:
+    in_process = ["tests/pipeline/test_joins.py", "tests/app/test_app_docs_run.py"]
+    beside = ["tests/pipeline/run/test_run_once.py", "tests/cli/test_up.py"]
+    others = ["tests/net/test_crash.py", "tests/serve/test_serve_process.py", "tests/net/test_metrics.py"]
+    scheduler.workqueue = OrderedDict.fromkeys([*in_process, *beside, *others])
+    for process in (*scheduler.nodes, *scheduler.nodes):
         scheduler._assign_work_unit(process)
-    assert set(with_spark.given) < set(spark)
-    assert {*one.given, *another.given} == set(others)
-    scheduler._assign_work_unit(another)  # or it had nothing to do
+    assert [sorted(process.given) for process in scheduler.nodes] == [
+        sorted(in_process),
+        sorted(beside),
+        sorted(others[:2]),
+    ]
+    scheduler._assign_work_unit(scheduler.nodes[0])
     assert not scheduler.workqueue
+
+
+def test_nobody_is_idle_while_something_is_left(scheduler: ByServer) -> None:
+    left = ["tests/pipeline/test_joins.py", "tests/cli/test_up.py"]
+    scheduler.workqueue = OrderedDict.fromkeys(left)
+    scheduler._assign_work_unit(scheduler.nodes[2])
+    scheduler._assign_work_unit(scheduler.nodes[2])
+    assert scheduler.nodes[2].given == left[::-1]
 
 
 @pytest.mark.parametrize(
