@@ -334,7 +334,7 @@ def test_names_with_a_percent_sign(url: str, sql: Sql) -> None:
         follower.settle()
         sql.execute("""INSERT INTO "a%s" VALUES (1, repeat('x', 9000), 1)""")
         sql.execute('UPDATE "a%s" SET n = 2')
-        follower.settle()
+        follower.until(lambda: len(follower.changes) == 2)
         assert follower.changes[-1].after == (b"1", b'"%b"' % (b"x" * 9000), b"2")
 
 
