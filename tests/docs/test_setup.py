@@ -29,6 +29,7 @@ case "$*" in
 esac
 """
 
+DEBIANS = "/usr/bin/python3"
 JAVA = """#!/usr/bin/env bash
 [ -e no-java ] || echo 'openjdk version "17.0.15" 2025-04-15' >&2
 """
@@ -62,6 +63,9 @@ def checkout(tmp_path: Path) -> Checkout:
     programs.mkdir()
     for name in ("tools/setup", "tools/versions.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, root / name)
+    script = root / "tools/setup"
+    assert DEBIANS in script.read_text()
+    script.write_text(script.read_text().replace(DEBIANS, "debian/python3"))
     for program in ("bash", "env", "dirname", "cat", "sha256sum", "cp", "mkdir", "sed", "mv", "rm", "tee"):
         found = shutil.which(program)
         assert found
@@ -70,6 +74,19 @@ def checkout(tmp_path: Path) -> Checkout:
         (programs / program).write_text(text)
         (programs / program).chmod(0o755)
     return Checkout(root, {"PATH": str(programs)})
+
+
+def test_debians_python_goes_first_where_it_can_make_environments(checkout: Checkout) -> None:
+    (checkout.root / "debian").mkdir()
+    debians = checkout.root / "debian/python3"
+    debians.write_text(PYTHON.replace("echo venv >>asked", "echo debians >>asked"))
+    debians.chmod(0o755)
+    assert checkout.setup("demo").returncode == 0
+    assert checkout.asked() == ["debians", ".[all]"]
+    shutil.rmtree(checkout.root / ".venv")
+    debians.write_text(PYTHON.replace("[ ! -e no-venv ]", "exit 1"))
+    assert checkout.setup("demo").returncode == 0
+    assert checkout.asked() == ["venv", ".[all]"]
 
 
 def test_installs_once(checkout: Checkout) -> None:
