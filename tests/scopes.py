@@ -54,7 +54,7 @@ _RANKS = {scope: rank for rank, scope in enumerate(LONGEST_FIRST)}
 # one has already, so the first process takes them all, unless the others find nothing else.
 _WITH_SPARK = ("tests/app/", "tests/docs/test_readme", "tests/pipeline/", "tests/testing/")
 # These start Spark elsewhere, one after the other: two cores are not enough for several that begin at the same time.
-_START_SPARK = (
+START_SPARK = (
     "tests/bench/test_bench_spark.py",
     "tests/cli/test_demo_run.py",
     "tests/cli/test_up.py",
@@ -93,6 +93,6 @@ class ByServer(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def _use_of_spark(scope: str) -> int:
-    if scope.startswith(_START_SPARK):
+    if scope.startswith(START_SPARK):
         return _BESIDE
     return _IN_PROCESS if scope.startswith(_WITH_SPARK) else _WITHOUT

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from scopes import LONGEST_FIRST, ByServer
+from scopes import LONGEST_FIRST, START_SPARK, ByServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_what_is_said_to_take_long_exists() -> None:
-    assert [scope for scope in LONGEST_FIRST if not (ROOT / scope.partition(" ")[0]).exists()] == []
+def test_what_is_named_exists() -> None:
+    named = (*LONGEST_FIRST, *START_SPARK)
+    assert [scope for scope in named if not (ROOT / scope.partition(" ")[0]).exists()] == []
     assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
 
 
