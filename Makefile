@@ -48,7 +48,7 @@ thorough: compiled
 test:           ## Run the checks, and every test with real clients and servers
 	@tools/setup demo
 	@$(MAKE) --no-print-directory --jobs=3 servers lint thorough
-	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --tb=native
+	$(BIN)/python -m pytest -q -m real -n 4 --dist loadscope --reruns 2 --reruns-delay 1 --rerun-show-tracebacks --tb=native
 
 bench:          ## Measure Headwater, Kafka, RabbitMQ and Spark's connector side by side
 	@tools/setup real

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,13 @@ class Place:
     def open(self, **options: Any) -> EventStore:
         settings: dict[str, Any] = {"directory": self.directory, "partitions": 1} | options
         return EventStore(self.broker, self.name, **settings)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class Account:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from headwater.events.store import index_path
 from headwater.testing.clock import ManualClock
 from headwater.testing.process import BrokerProcess
 
-from .stores import Place
+from .stores import Place, eventually
 
 real = pytest.mark.real
 
@@ -56,13 +55,6 @@ def named(name: str, subject: str | None = None) -> NewEvent:
 
 def names(store: EventStore, stream: str) -> list[str | None]:
     return [event.data["name"] for event in store.read(stream)]
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def contents(directory: Path) -> bytes:

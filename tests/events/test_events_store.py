@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headwater.client import Cluster
+from headwater.client import LATEST, Cluster
 from headwater.client.produce import produce
 from headwater.client.transactions import TransactionalWriter
 from headwater.core.urls import KafkaUrl
@@ -26,12 +26,13 @@ from headwater.events import (
     WriterFenced,
     WrongVersion,
 )
+from headwater.events.follow import ends
 from headwater.events.index_file import discard
 from headwater.events.store import index_path
 from headwater.record.records import Record, encode_batch
 from headwater.testing.clock import ManualClock
 
-from .stores import Account, Place, deposited, together, versions
+from .stores import Account, Place, deposited, eventually, together, versions
 
 pytestmark = pytest.mark.real
 
@@ -201,6 +202,8 @@ def test_records_of_other_producers_are_left_out_and_counted(
         writer.begin(place.name, [0])
         writer.produce(place.name, {0: encode_batch([Record(0, 0, b"ann", b"noise")])})
         writer.commit()
+        # Kafka answers before the markers of a transaction are written, and shows its records only then.
+        eventually(lambda: cluster.offsets(place.name, {0: LATEST}) == ends(cluster, place.name, [0]))
         with caplog.at_level(logging.WARNING, "headwater.events"):
             assert store.append("ann", deposited(2), expected=1).version == 2
         assert store.skipped == 6
