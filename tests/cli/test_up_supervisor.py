@@ -64,6 +64,14 @@ async def test_one_log_and_an_orderly_end(log: Log) -> None:
     assert log.lines[-1] == ("broker", "bye"), "the others stop before what they depend on"
 
 
+async def test_a_role_has_a_group_of_its_own_in_the_session_of_its_supervisor(log: Log) -> None:
+    supervisor = Supervisor(log)
+    code = "import os; print(os.getpgid(0) == os.getpid(), os.getsid(0));" + READY + "time.sleep(60)"
+    await supervisor.start(python("run", code))
+    await supervisor.stop()
+    assert log.of("run")[0] == f"True {os.getsid(0)}"
+
+
 async def test_a_role_that_ends_is_started_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.05)
     supervisor = Supervisor(log)
