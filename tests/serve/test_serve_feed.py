@@ -33,20 +33,20 @@ def test_rows_come_first_then_changes(server: Served, store: ViewStore) -> None:
         first = list(islice(stream, 6))
         assert [event.name for event in first] == ["start", "row", "row", "row", "row", "ready"]
         assert first[1] == Event("row", None, {"key": "DE", "row": {"country": "DE", "revenue": 3}})
-        assert first[-1].id == f"{store.identity}-4"
+        assert first[-1].id == f"{store.identity}-sales-4"
         store.commit("q", 1, "sales", [Change("DE", None)])
-        assert next(stream) == Event("change", f"{store.identity}-5", {"key": "DE", "row": None})
+        assert next(stream) == Event("change", f"{store.identity}-sales-5", {"key": "DE", "row": None})
 
 
 def test_a_stream_goes_on_behind_its_last_event(server: Served, store: ViewStore) -> None:
     store.commit("q", 1, "sales", [Change(f"k{n}", row(n=n)) for n in range(5)])
     for headers, query in (
-        ({"Last-Event-ID": f"{store.identity}-7"}, ""),
-        ({}, f"?since={store.identity}-7"),
+        ({"Last-Event-ID": f"{store.identity}-sales-7"}, ""),
+        ({}, f"?since={store.identity}-sales-7"),
     ):
         with server.client.stream("GET", f"/views/sales/changes{query}", headers=STREAM | headers) as answer:
             found = list(islice(events(answer), 2))
-        assert [event.id for event in found] == [f"{store.identity}-8", f"{store.identity}-9"]
+        assert [event.id for event in found] == [f"{store.identity}-sales-8", f"{store.identity}-sales-9"]
 
 
 def test_a_stream_whose_last_event_is_gone_starts_over(server: Served, store: ViewStore) -> None:
@@ -61,7 +61,7 @@ def test_a_stream_whose_last_event_is_gone_starts_over(server: Served, store: Vi
 def test_a_row_of_several_lines_is_one_event(server: Served, store: ViewStore) -> None:
     store.commit("q", 1, "sales", [Change("odd", '{\n"a":\r\n1}')])
     with server.client.stream(
-        "GET", f"/views/sales/changes?since={store.identity}-4", headers=STREAM
+        "GET", f"/views/sales/changes?since={store.identity}-sales-4", headers=STREAM
     ) as answer:
         assert next(events(answer)).data == {"key": "odd", "row": {"a": 1}}
 

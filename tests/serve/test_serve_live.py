@@ -139,7 +139,7 @@ async def read_slowly(store: ViewStore, steps: list[tuple[str, int | None] | str
 
     parts: Any = SimpleNamespace(feed=feed, closed=False)
     follower = Feed(store, parts, parts, "sales", asked)
-    task = asyncio.create_task(reader.read(await follower.follow(write_token(store, 0))))
+    task = asyncio.create_task(reader.read(await follower.follow(write_token(store, "sales", 0))))
     for epoch, step in enumerate([*steps, (END, 9), "take"], 1):
         match step:
             case "take":
@@ -273,7 +273,7 @@ async def test_a_websocket_gets_the_same(server: Served, store: ViewStore) -> No
         assert [each["event"] for each in first] == ["start", "row", "row", "ready"]
         await asyncio.to_thread(store.commit, "q", 1, "sales", [Change("DE", None)])
         change = json.loads(await socket.recv())
-        assert change == {"event": "change", "token": f"{store.identity}-5", "key": "DE", "row": None}
+        assert change == {"event": "change", "token": f"{store.identity}-sales-5", "key": "DE", "row": None}
     await asyncio.to_thread(store.commit, "q", 2, "sales", [Change("DE", row(revenue=7))])
     async with websockets.connect(f"{url}?revenue[gte]=3&since={change['token']}") as socket:
         assert json.loads(await socket.recv())["row"] == {"revenue": 7}

@@ -25,12 +25,12 @@ def keys(answer: dict[str, list[dict[str, str]]]) -> list[str]:
 
 def test_the_index_names_every_view(server: Served, store: ViewStore) -> None:
     [view] = server.get("/views")["views"]
-    assert view == {"name": "sales", "key": ["country"], "rows": 4, "token": f"{store.identity}-4"}
+    assert view == {"name": "sales", "key": ["country"], "rows": 4, "token": f"{store.identity}-sales-4"}
 
 
 def test_rows_come_with_keys_and_a_token(server: Served, store: ViewStore) -> None:
     answer = server.get("/views/sales")
-    assert answer["token"] == f"{store.identity}-4"
+    assert answer["token"] == f"{store.identity}-sales-4"
     assert answer["next"] is None
     assert answer["rows"][0] == {"key": "DE", "row": {"country": "DE", "revenue": 3}}
 
@@ -128,12 +128,30 @@ def test_a_long_poll_ends_when_its_time_is_over(server: Served) -> None:
 
 
 def test_a_token_that_is_gone_says_how_to_start_over(server: Served, store: ViewStore) -> None:
-    for token in ("0123456789ab-3", f"{store.identity}-99"):
+    for token in ("0123456789ab-3", f"{store.identity}-sales-99"):
         answer = server.client.get("/views/sales/changes", params={"since": token})
         assert answer.status_code == 410
         assert "read the rows of the view and go on from the token" in answer.json()["error"]
     assert server.client.get("/views/sales/changes").status_code == 400
     assert server.client.get("/views/sales/changes?since=abc").status_code == 400
+
+
+def test_a_token_of_another_view_is_refused(server: Served, store: ViewStore) -> None:
+    store.define(ViewDefinition("sales-by-day", ("day",)))
+    store.commit("other", 0, "sales-by-day", [Change("1", row(day=1)), Change("2", row(day=2))])
+    other = server.get("/views/sales-by-day")["token"]
+    assert server.get("/views/sales-by-day/changes", since=other)["changes"] == []
+    for path, name in (("/changes", "since"), ("", "token")):
+        answer = server.client.get(f"/views/sales{path}", params={name: other})
+        assert answer.status_code == 400
+        assert answer.json()["error"] == (
+            f"{other!r} is a token of sales-by-day: go on with one that an answer about sales held"
+        )
+
+
+def test_a_token_from_before_tokens_told_their_view_starts_over(server: Served, store: ViewStore) -> None:
+    since = f"{store.identity}-3"
+    assert server.client.get("/views/sales/changes", params={"since": since}).status_code == 410
 
 
 def test_what_is_not_there(server: Served) -> None:

@@ -61,13 +61,13 @@ async def alert_events(store: ViewStore, watch: Watch, since: str | None) -> Asy
 
 async def _stream(store: ViewStore, watch: Watch, position: int) -> AsyncIterator[bytes]:
     # At once, so that a page knows that it is connected, and where to resume if nothing comes.
-    yield f"id: {write_token(store, position)}\nevent: ready\ndata: {{}}\n\n".encode()
+    yield f"id: {write_token(store, FEED, position)}\nevent: ready\ndata: {{}}\n\n".encode()
     while not watch.closed:
         found = await asyncio.to_thread(store.changes, FEED, position, _PAGE)
         for change in found:
             position = change.token
             if change.row is not None:
                 text = change.row.replace("\n", " ").replace("\r", " ")
-                yield f"id: {write_token(store, position)}\nevent: alert\ndata: {text}\n\n".encode()
+                yield f"id: {write_token(store, FEED, position)}\nevent: alert\ndata: {text}\n\n".encode()
         if not found and not await watch.wait(FEED, position, _HEARTBEAT_SECONDS):
             yield b": still here\n\n"

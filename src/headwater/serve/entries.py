@@ -39,19 +39,19 @@ class Entry:
         self._event: bytes | None = None
         self._message: str | None = None
 
-    def event(self, identity: str) -> bytes:
+    def event(self, feed: str) -> bytes:
         """Return the change as a server-sent event."""
         if self._event is None:
             self._event = (
-                f"id: {identity}-{self.token}\nevent: change\ndata: {entry(self.key, self.row)}\n\n".encode()
+                f"id: {feed}-{self.token}\nevent: change\ndata: {entry(self.key, self.row)}\n\n".encode()
             )
         return self._event
 
-    def message(self, identity: str) -> str:
+    def message(self, feed: str) -> str:
         """Return the change as a WebSocket message."""
         if self._message is None:
             body = entry(self.key, self.row)
-            self._message = f'{{"event":"change","token":"{identity}-{self.token}",{body[1:]}'
+            self._message = f'{{"event":"change","token":"{feed}-{self.token}",{body[1:]}'
         return self._message
 
 

@@ -79,7 +79,7 @@ class Feed:
             # What was committed before the request is waited for in any case: it is on its way.
             is_over = left <= 0 and position >= there
             if found or is_over or self._watch.closed:
-                return found, write_token(self._store, position)
+                return found, write_token(self._store, self._view, position)
             if feed.error is not None:
                 raise feed.error
             if position >= feed.position:
@@ -148,7 +148,11 @@ class Feed:
 
     async def _position(self, since: str) -> tuple[int, int]:
         """Return the position that a token names, and that of the first change behind it, or itself."""
-        position = read_token(self._store, self._view, since)
+        try:
+            position = read_token(self._store, self._view, since)
+        except HttpError:
+            await asyncio.to_thread(self._store.token, self._view)  # a view that is not there is said first
+            raise
         # Refuses a token that is gone, or was never given, before anything is answered.
         changes = await asyncio.to_thread(self._store.changes, self._view, position, 1)
         return position, changes[0].token if changes else position

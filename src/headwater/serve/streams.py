@@ -33,9 +33,9 @@ _SEND_SECONDS = 60.0
 _CUT = "you were too slow, and asked to be cut off: go on from the last token"
 
 
-def events_of(batch: Batch, identity: str) -> bytes:
+def events_of(batch: Batch, feed: str) -> bytes:
     """Return a batch as server-sent events."""
-    token = f"{identity}-{batch.position}"
+    token = f"{feed}-{batch.position}"
     match batch.kind:
         case Kind.START:
             return b"event: start\ndata: {}\n\n"
@@ -45,23 +45,23 @@ def events_of(batch: Batch, identity: str) -> bytes:
         case Kind.READY:
             return f"id: {token}\nevent: ready\ndata: {{}}\n\n".encode()
         case Kind.CHANGE:
-            return b"".join([each.event(identity) for each in batch.entries])
+            return b"".join([each.event(feed) for each in batch.entries])
         case Kind.ALIVE:
             return f"id: {token}\n\n".encode()
         case Kind.CUT:
             return f'event: cut\ndata: {{"error":"{_CUT}"}}\n\n'.encode()
 
 
-def messages_of(batch: Batch, identity: str) -> list[str]:
+def messages_of(batch: Batch, feed: str) -> list[str]:
     """Return a batch as WebSocket messages."""
-    token = f"{identity}-{batch.position}"
+    token = f"{feed}-{batch.position}"
     match batch.kind:
         case Kind.START:
             return ['{"event":"start"}']
         case Kind.ROW:
             return [f'{{"event":"row",{entry(each.key, each.row)[1:]}' for each in batch.entries]
         case Kind.CHANGE:
-            return [each.message(identity) for each in batch.entries]
+            return [each.message(feed) for each in batch.entries]
         case Kind.CUT:
             return [f'{{"event":"cut","error":"{_CUT}"}}']
         case _:

@@ -21,7 +21,7 @@ from headwater.serve.parameters import count, number, one_of
 from headwater.serve.progress import Progress
 from headwater.serve.query import MAX_ROWS, cursor, page_query, selection
 from headwater.serve.streams import EventStream, events_of, messages_of, send_messages
-from headwater.serve.tokens import write_token
+from headwater.serve.tokens import feed_name, write_token
 from headwater.serve.watch import Watch
 from headwater.views import OWN, Query, StoredRow, ViewError, ViewStore, iso
 
@@ -73,7 +73,7 @@ class Views:
         # Pages that follow belong to the state of the first: so does the token.
         position = found.token if query.until is None else query.until
         # What was does not change any more: there is no feed to go on with.
-        token = write_token(self._store, position) if query.at is None else None
+        token = write_token(self._store, view, position) if query.at is None else None
         following = None
         if len(found.rows) == query.limit:
             following = _next(request, cursor(query, found.rows[-1], token))
@@ -118,7 +118,7 @@ class Views:
             last = request.headers.get("last-event-id")
             cut = slow_option(given.get("slow"))
             batches = await feed.follow(last or since, start_over=last is not None, cut=cut)
-            return EventStream(_events(batches, self._store.identity))
+            return EventStream(_events(batches, feed_name(self._store, view)))
         if since is None:
             raise HttpError(400, f"say since when, with ?since=TOKEN: GET /views/{view} answers with a token")
         seconds = number(given, "wait", 0, most=MAX_WAIT_SECONDS)
@@ -130,8 +130,9 @@ class Views:
 
     async def live(self, websocket: WebSocket) -> None:
         """Send the rows and then the changes over a WebSocket."""
+        view = websocket.path_params["view"]
         try:
-            feed = self._feed(websocket, websocket.path_params["view"])
+            feed = self._feed(websocket, view)
             cut = slow_option(websocket.query_params.get("slow"))
             # Messages say by themselves where they start over: a browser could not tell a refusal from a cut.
             since = websocket.query_params.get("since")
@@ -139,8 +140,8 @@ class Views:
         except (HttpError, ViewError) as error:
             await websocket.send_denial_response(refusal(error))
             return
-        identity = self._store.identity
-        await send_messages(websocket, batches, lambda batch: messages_of(batch, identity))
+        name = feed_name(self._store, view)
+        await send_messages(websocket, batches, lambda batch: messages_of(batch, name))
 
     def _feed(self, asked: HTTPConnection, view: str) -> Feed:
         chosen = selection(asked.query_params, feed=True)
@@ -176,16 +177,16 @@ class Views:
                 "name": view.name,
                 "key": view.key,
                 "rows": self._store.count(view.name),
-                "token": write_token(self._store, self._store.token(view.name)),
+                "token": write_token(self._store, view.name, self._store.token(view.name)),
             }
             for view in self._store.definitions()
             if not view.name.startswith(OWN)
         ]
 
 
-async def _events(batches: AsyncIterator[Batch], identity: str) -> AsyncIterator[bytes]:
+async def _events(batches: AsyncIterator[Batch], feed: str) -> AsyncIterator[bytes]:
     async for batch in batches:
-        yield events_of(batch, identity)
+        yield events_of(batch, feed)
 
 
 def _shown(found: StoredRow, fields: Sequence[str] | None) -> str:
