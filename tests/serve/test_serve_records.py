@@ -88,6 +88,40 @@ async def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPat
     assert caught.value.status == 408
 
 
+async def test_lines_that_trickle_in_are_taken_while_one_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingest, "_BODY_SECONDS", 0.4)
+    parts = iter([b'{"n":', b"1}\n", *[b"\n"] * 8, b'{"n":', *[b" "] * 100])
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": next(parts), "more_body": True}
+
+    lines = ingest._lines(Request({"type": "http", "headers": []}, receive))
+    assert await anext(lines) == [b'{"n":1}', *[b""] * 8], "what came whole is written"
+    with pytest.raises(HttpError, match="no line came to its end within") as caught:
+        await anext(lines)
+    assert caught.value.status == 408
+
+
+async def test_lines_are_waited_for_no_shorter_where_the_broker_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingest, "_BODY_SECONDS", 0.3)
+    parts = iter([b"{}\n" * 1000, b"{}\n"])
+
+    async def receive() -> dict[str, object]:
+        await asyncio.sleep(0.05)
+        part = next(parts, b"")
+        return {"type": "http.request", "body": part, "more_body": bool(part)}
+
+    lines = ingest._lines(Request({"type": "http", "headers": []}, receive))
+    assert len(await anext(lines)) == 1000
+    await asyncio.sleep(0.4)
+    assert await anext(lines) == [b"{}"]
+
+
 FIELDS = schema.parse(
     "id string not null, n int, big bigint, price decimal(5,2), at timestamp, day date, ok boolean, raw binary, "
     "tags array<string>, scores map<string, double>, place struct<city: string, zip: int not null>"

@@ -93,22 +93,21 @@ class Ingest:
         count = 0
         names: list[str] = []
         last: list[tuple[int, int]] = []
-        async for lines in _lines(request):
-            try:
+        try:
+            async for lines in _lines(request):
                 records = split_lines(b"\n".join(lines), count)
                 payload = _payload(records, topic, key, count)
-            except HttpError as error:
-                if not count:
-                    raise
-                raise HttpError(
-                    error.status, f"{error}; the {count} records before this part are in the topic"
-                ) from None
-            async with _told(name, topic, count):
-                places = await broker.send(name, payload)
-            count += len(records)
-            names = sorted({*names, *_unread(records, topic)})[:MAX_UNREAD]
-            # Of each partition the last: there may be any number of records.
-            last = list(dict(sorted([*last, *places])).items())
+                async with _told(name, topic):
+                    places = await broker.send(name, payload)
+                count += len(records)
+                names = sorted({*names, *_unread(records, topic)})[:MAX_UNREAD]
+                # Of each partition the last: there may be any number of records.
+                last = list(dict(sorted([*last, *places])).items())
+        except HttpError as error:
+            if not count:
+                raise
+            text = f"{error}; the {count} records before this part are in the topic"
+            raise HttpError(error.status, text, error.headers) from None
         token = write_places(name, last)
         return JSONResponse({"topic": name, "count": count, "token": token, **_with(names)})
 
@@ -127,9 +126,8 @@ class Ingest:
 
 
 @asynccontextmanager
-async def _told(name: str, topic: Topic | None, written: int = 0) -> AsyncIterator[None]:
+async def _told(name: str, topic: Topic | None) -> AsyncIterator[None]:
     """Tell a client what the broker refuses."""
-    before = f"; {written} records before this part are in the topic" if written else ""
     try:
         yield
     except UnknownTopic as error:
@@ -138,11 +136,11 @@ async def _told(name: str, topic: Topic | None, written: int = 0) -> AsyncIterat
             raise HttpError(503, text, {"Retry-After": "1"}) from None
         raise HttpError(404, str(error)) from None
     except RecordTooLarge as error:
-        raise HttpError(413, f"{error}{before}") from None
+        raise HttpError(413, str(error)) from None
     except KeyReused as error:
         raise HttpError(422, str(error)) from None
     except BrokerAway as error:
-        raise HttpError(503, f"{error}{before}", {"Retry-After": "1"}) from None
+        raise HttpError(503, str(error), {"Retry-After": "1"}) from None
 
 
 def _payload(
@@ -184,7 +182,22 @@ async def _lines(request: Request) -> AsyncIterator[list[bytes]]:
     rest = b""
     some: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    chunks = request.stream()
+    now = asyncio.get_running_loop().time
+    due = now() + _BODY_SECONDS
+    while True:
+        try:
+            async with asyncio.timeout_at(due):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            if some:
+                yield some
+            late = (
+                f"no line came to its end within {_BODY_SECONDS} seconds: send one, or an empty one, before"
+            )
+            raise HttpError(408, late, {"Connection": "close"}) from None
+        if chunk is None:
+            break
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_BODY_BYTES:
             raise HttpError(413, f"a line is at most {MAX_BODY_BYTES} bytes")
@@ -194,6 +207,8 @@ async def _lines(request: Request) -> AsyncIterator[list[bytes]]:
             if len(some) == _LINES_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield some
                 some, size = [], 0
+        if lines:  # counted from here on: it may have taken the broker a while to take them
+            due = now() + _BODY_SECONDS
     if rest.strip():
         some.append(rest)
     if some:
