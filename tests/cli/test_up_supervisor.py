@@ -121,6 +121,44 @@ async def test_a_role_that_does_not_end_is_killed_with_what_it_started(log: Log)
     await until(lambda: not is_running(child))
 
 
+LEAVES_A_SPEAKER = (
+    "import subprocess, sys; subprocess.Popen([sys.executable, '-c',"
+    " 'import time; time.sleep(0.7); print(\"last\")'], start_new_session=True);" + READY
+)
+
+
+async def test_a_role_is_heard_out_where_that_takes_longer_than_its_end_may(log: Log) -> None:
+    supervisor = Supervisor(log)
+    await supervisor.start(python("broker", READY + "time.sleep(60)"))
+    await supervisor.start(python("run", LEAVES_A_SPEAKER + "time.sleep(60)", stop_seconds=0.2))
+    await supervisor.stop()
+    assert log.of("run") == ["ready", "last"]
+    assert all(each.process and each.process.returncode is not None for each in supervisor._processes)
+
+
+async def test_a_role_that_has_ended_by_itself_is_heard_out(log: Log) -> None:
+    supervisor = Supervisor(log)
+    await supervisor.start(python("run", LEAVES_A_SPEAKER))
+    process = supervisor._processes[0].process
+    assert process is not None
+    await process.wait()
+    await supervisor.stop()
+    assert log.of("run") == ["ready", "last"]
+
+
+async def test_a_role_is_started_again_though_what_it_left_behind_still_has_its_output(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.05)
+    supervisor = Supervisor(log)
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid);" + READY
+    await supervisor.start(python("run", code))
+    child = int(log.of("run")[0])
+    await until(lambda: log.of("run").count("ready") == 2, seconds=5)
+    assert not is_running(child)
+    await supervisor.stop()
+
+
 async def test_a_line_without_end_does_not_fill_memory(log: Log) -> None:
     supervisor = Supervisor(log)
     await supervisor.start(

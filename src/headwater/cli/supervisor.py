@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from headwater.core.errors import HeadwaterError
 
@@ -57,16 +58,25 @@ class _Process:
         self._output: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *_die_with_parent(),
-            *self.role.command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            process_group=0,
-            env=os.environ | self.role.environment,
-        )
-        self._output = asyncio.create_task(self._follow(self.process))
+        # Not a pipe of asyncio's: its `wait` comes back when nobody has that open any more, whoever else was given it.
+        reader, writer = os.pipe()
+        output = os.fdopen(reader, "rb", buffering=0)
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *_die_with_parent(),
+                *self.role.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writer,
+                stderr=asyncio.subprocess.STDOUT,
+                process_group=0,
+                env=os.environ | self.role.environment,
+            )
+        except BaseException:
+            output.close()
+            raise
+        finally:
+            os.close(writer)
+        self._output = asyncio.create_task(self._follow(output))
 
     async def wait(self) -> int:
         """Return the exit status, once all that it said was logged."""
@@ -74,25 +84,26 @@ class _Process:
         assert self._output is not None
         status = await self.process.wait()
         self.kill()  # what the process left in its group, a JVM for example, is of no more use
-        # Not `wait_for`: Python 3.11's lets no cancellation pass that comes just as what is waited for is done.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(2):
-                await self._output
+        # Whoever cancels this must not cancel the reader with it, of whom the last lines are still to come.
+        await asyncio.wait([self._output], timeout=2)
+        self._output.cancel()
         return status
 
     async def stop(self) -> None:
         """End the process: with SIGTERM, or SIGKILL when it does not end in time."""
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None or self._output is None:
+            return
+        if self.process.returncode is not None and self._output.done():
             return
         with suppress(ProcessLookupError):
             self.process.terminate()
         try:
             async with asyncio.timeout(self.role.stop_seconds):
-                await self.wait()
+                await self.process.wait()
         except TimeoutError:
             self._log(self.role.name, f"did not end within {self.role.stop_seconds:.0f} s, and is killed")
             self.kill()
-            await self.wait()
+        await self.wait()
 
     def kill(self) -> None:
         """Kill the process and all that it started."""
@@ -100,16 +111,20 @@ class _Process:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    async def _follow(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
+    async def _follow(self, output: BinaryIO) -> None:
+        stream, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+        pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output)
         rest = b""
-        while chunk := await process.stdout.read(65536):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._take(line)
-            if len(rest) > _LONGEST_LINE:
-                self._take(rest)
-                rest = b""
+        try:
+            while chunk := await stream.read(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+                if len(rest) > _LONGEST_LINE:
+                    self._take(rest)
+                    rest = b""
+        finally:
+            pipe.close()
         if rest:
             self._take(rest)
 
