@@ -59,8 +59,14 @@ def describe_command(client: dict[str, str], name: str, as_json: bool) -> None:
         document = _consumer_group(connection.admin(), name)
         if document is None:
             from headwater.cli.share_groups import describe_share_group
+            from headwater.core.errors import HeadwaterError
 
-            document = describe_share_group(connection, name)
+            try:
+                document = describe_share_group(connection, name)
+            except (click.ClickException, HeadwaterError) as error:
+                # Whoever authenticates as only librdkafka can is told of the group, and not of that alone.
+                text = f"there is no consumer group named {name}; share groups are left out: {error}"
+                raise click.ClickException(text) from error
     if document is None:
         raise click.ClickException(f"there is no group named {name}")
     members, partitions = document["members"], document["partitions"]
