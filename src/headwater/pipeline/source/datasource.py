@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from headwater.client import LATEST, Cluster
 from headwater.pipeline.source.driver import SourceDriver, starting_offsets
 from headwater.pipeline.source.offsets import SourceOffset
+from headwater.pipeline.source.parent import end_with_parent
 from headwater.pipeline.source.spec import TopicSource
 from headwater.pipeline.source.tasks import Task, cut, plan
 
@@ -145,6 +146,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _driving(self) -> SourceDriver:
         if self._driver is None:
+            end_with_parent()
             self._driver = SourceDriver(self._source, host=self._host)
         return self._driver
 
