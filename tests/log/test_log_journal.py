@@ -26,6 +26,7 @@ from headwater.log.config import LogConfig
 from headwater.log.directory import LogDirectory
 from headwater.log.journal import Journal
 from headwater.log.partition import PartitionLog
+from headwater.log.verify import Finding, Kind, Progress, segments, verify
 from headwater.record.records import Record
 from headwater.testing.disk import FaultyDisk
 
@@ -636,3 +637,36 @@ def _abandon(commit: GroupCommit) -> None:
         commit._jobs.put(None)
     for thread in commit._threads:
         thread.join()
+
+
+def test_what_the_journal_has_and_a_segment_lacks_is_told_and_checked(shelf: Shelf) -> None:
+    shelf.use_journal()
+    for _ in range(3):
+        append(shelf.log(1), rows(4, size=500))
+        assert shelf.enter(shelf.log(1))
+    append(shelf.log(2), rows(4))
+    shelf.log(2).sync()
+    whole = shelf.log(1).segments[0].path.stat().st_size
+    shelf.die()
+    assert verified(shelf.disk.root) == ([], 19), "a crash of the process took nothing"
+    crashed = shelf.disk.crash(shelf.disk.root.with_name("crashed")).root
+    [file] = crashed.glob(f"topics/{TOPIC}.*/1/*.log")
+    before = file.read_bytes()
+    [found], records = verified(crashed)
+    assert records == 19
+    assert (found.kind, found.partition, found.file, found.end) == (Kind.JOURNAL, 1, file.name, whole)
+    assert (found.first_offset, found.next_offset) == (1, 13)
+    assert (file.read_bytes(), (crashed / "journal").exists()) == (before, True), "nothing was changed"
+    with file.open("r+b") as broken:
+        broken.write(b"\xff" * 20)
+    assert [each.kind for each in verified(crashed)[0]] == [Kind.JOURNAL, Kind.DAMAGE]
+    shelf.disk = FaultyDisk(crashed)
+    shelf.open()
+    assert verified(crashed)[0][0].kind is Kind.DAMAGE, "the start has written it"
+
+
+def verified(root: Path) -> tuple[list[Finding], int]:
+    """Return what is found in a directory that no broker runs on, and how many records were checked."""
+    said = [item for segment in segments(root, TOPIC, live=False) for item in verify(segment)]
+    records = sum(item.records for item in said if isinstance(item, Progress))
+    return [item for item in said if isinstance(item, Finding)], records

@@ -49,6 +49,39 @@ def redo(disk: Disk, root: Path) -> None:
     disk.sync_directory(root)
 
 
+class Lack(NamedTuple):
+    """Bytes that a segment lacks, and where they belong."""
+
+    path: Path
+    position: int
+    data: memoryview
+
+
+def lacking(disk: Disk, root: Path) -> Iterator[Lack]:
+    """Yield what `redo` would write that is not there yet, in its order, without changing anything."""
+    try:
+        fd = disk.open_existing(root / NAME)
+    except FileNotFoundError:
+        return
+    try:
+        targets = _Targets(disk, root)
+        for entries in _in_order(disk, fd):
+            for entry in entries:
+                path = targets.place(entry)
+                if path is not None and _read(disk, path, entry) != entry.data:
+                    yield Lack(path, entry.position, entry.data)
+    finally:
+        disk.close(fd)
+
+
+def _read(disk: Disk, path: Path, entry: _Entry) -> bytes:
+    fd = disk.open_existing(path)
+    try:
+        return disk.pread(fd, len(entry.data), entry.position)
+    finally:
+        disk.close(fd)
+
+
 def _in_order(disk: Disk, fd: int) -> Iterator[list[_Entry]]:
     half = disk.size(fd) // 2
     starts = sorted(
@@ -105,15 +138,20 @@ class _Targets:
         for fd in self._open.values():
             self._disk.close(fd)
 
-    def write(self, entry: _Entry) -> None:
-        """Write an entry to its place, unless that was synced, or is gone."""
+    def place(self, entry: _Entry) -> Path | None:
+        """Return the file that an entry belongs to, unless it was synced there, or that is gone."""
         if (entry.segment, entry.position + len(entry.data)) <= self._synced_to(entry.directory):
-            return
+            return None
         path = self._directory(entry.directory) / f"{segment_name(entry.segment)}.log"
+        return path if path in self._open or path.exists() else None
+
+    def write(self, entry: _Entry) -> None:
+        """Write an entry to its place, where it has one."""
+        path = self.place(entry)
+        if path is None:
+            return
         fd = self._open.get(path)
         if fd is None:
-            if not path.exists():
-                return
             if len(self._open) == _MOST_OPEN:
                 self._disk.close(self._open.pop(next(iter(self._open))))
                 self._closed = True

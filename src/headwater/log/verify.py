@@ -3,11 +3,12 @@
 A broker may be running on the directory: files are opened for reading only, the end of a partition is where
 it was when the check came to it, and a file that retention removes meanwhile is passed over.
 
-What is found is of three kinds. `damage` is bytes that were whole once and do not read any more; their
+What is found is of four kinds. `damage` is bytes that were whole once and do not read any more; their
 offsets answer with an error. `torn` is a write that a crash interrupted, never acknowledged, which the next
-start cuts off; or an exchange of compacted files (`swap`), which it completes. `index` is an index file that
-disagrees with its segment; the broker makes a damaged one again by itself, but one that reads well and
-leads elsewhere it would believe.
+start cuts off; or an exchange of compacted files (`swap`), which it completes. `journal` is what a loss of power took
+from a segment and the journal still has: the next start writes it, and the check goes on as if it had. `index` is an
+index file that disagrees with its segment; the broker makes a damaged one again by itself, but one that reads well
+and leads elsewhere it would believe.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -31,7 +32,9 @@ from headwater.log.checkpoint import Checkpoint
 from headwater.log.disk import Disk
 from headwater.log.errors import UnknownFormat
 from headwater.log.index import SparseIndex
+from headwater.log.redo import Lack, lacking
 from headwater.log.scan import Damage, Found, Torn, scan
+from headwater.record.batch import read_header
 
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _TOPIC = re.compile(r"(.+)\.[0-9a-f]{32}")
@@ -45,6 +48,7 @@ class Kind(StrEnum):
 
     DAMAGE = "damage"
     TORN = "torn"
+    JOURNAL = "journal"
     INDEX = "index"
 
 
@@ -88,6 +92,8 @@ class SegmentFile:
     """How large it was when it moved to the archive, if it has."""
     directory: Path | None = None
     """The partition's directory, where that is not the one of the file."""
+    lacks: tuple[Lack, ...] = ()
+    """What it lacks and the journal has."""
 
     @property
     def index_path(self) -> Path:
@@ -155,7 +161,11 @@ def segments(
     for directory in sorted((data / "state").iterdir()):
         if topic in (None, directory.name):
             found += _of_partition(directory, directory.name, 0, live=live)
-    return found
+    # A broker that runs has written to its segments whatever it has written to the journal.
+    lacks: dict[Path, list[Lack]] = {}
+    for lack in () if live else lacking(Disk(), data):
+        lacks.setdefault(lack.path, []).append(lack)
+    return [replace(each, lacks=tuple(lacks.get(each.path, ()))) for each in found]
 
 
 def _in_archive(directory: Path, there: Path, topic: str, partition: int, *, live: bool) -> list[SegmentFile]:
@@ -248,13 +258,32 @@ def _replacement(segment: SegmentFile, fd: int) -> SegmentFile | None:
     return next((other for other in listed if other.base_offset == segment.base_offset), None)
 
 
+class _Redone(Disk):
+    """A segment's file as it is once it has what it lacks."""
+
+    def __init__(self, lacks: Sequence[Lack]) -> None:
+        self._lacks = lacks
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        data = bytearray(super().pread(fd, size, position))
+        for lack in self._lacks:
+            start = max(lack.position, position)
+            end = min(lack.position + len(lack.data), position + size)
+            if start < end:
+                data.extend(bytes(max(0, start - position - len(data))))
+                data[start - position : end - position] = lack.data[
+                    start - lack.position : end - lack.position
+                ]
+        return bytes(data)
+
+
 class _Check:
     """The check of one segment."""
 
     def __init__(self, segment: SegmentFile, fd: int) -> None:
         self._segment = segment
         self._fd = fd
-        self._disk = Disk()
+        self._disk = _Redone(segment.lacks) if segment.lacks else Disk()
         self._index, self._indexed = _load_index(segment)
         self._entry = 0
         self._at, self._next_offset = 0, segment.base_offset
@@ -262,7 +291,10 @@ class _Check:
 
     def run(self) -> Iterator[Finding | Progress]:
         """Yield all there is to say."""
-        segment, size = self._segment, os.fstat(self._fd).st_size
+        segment = self._segment
+        size = max(os.fstat(self._fd).st_size, *(_end(lack) for lack in segment.lacks), 0)
+        if segment.lacks:
+            yield self._lacking()
         if self._index is None and self._indexed:
             yield self._finding(Kind.INDEX, 0, 0, segment.base_offset, segment.base_offset)
         vouched, until = self._vouched(size)
@@ -310,6 +342,16 @@ class _Check:
             if self._at >= size:
                 return
 
+    def _lacking(self) -> Finding:
+        lacks = self._segment.lacks
+        first, last = min(lacks, key=lambda lack: lack.position), max(lacks, key=_end)
+        at = 0
+        while at < len(last.data):
+            header = read_header(last.data, at)
+            at += header.size
+        begins = read_header(first.data).base_offset
+        return self._finding(Kind.JOURNAL, first.position, _end(last), begins, header.last_offset + 1)
+
     def _torn(self, item: Torn, size: int) -> Finding:
         return self._finding(Kind.TORN, item.position, size, self._next_offset, self._next_offset)
 
@@ -334,6 +376,10 @@ class _Check:
         progress = Progress(self._at - self._reported, self._batches, self._records)
         self._reported, self._batches, self._records = self._at, 0, 0
         return progress
+
+
+def _end(lack: Lack) -> int:
+    return lack.position + len(lack.data)
 
 
 def _load_index(segment: SegmentFile) -> tuple[SparseIndex | None, bool]:
