@@ -177,6 +177,8 @@ def test_a_lost_file_end_is_reported_and_its_offsets_are_not_given_again(
     assert "orders-0" in caplog.text
     with pytest.raises(DamagedRange):
         log.read(len(original) - 1, 1)
+    with pytest.raises(DamagedRange):  # and not nothing, which whoever reads on would ask for again and again
+        log.read(int(last.stem), 1)
     assert append(log, rows(1)) == len(original)
 
 

@@ -409,6 +409,8 @@ class Segment:
         fetch. Raises `DamagedRange` when the first batch is damaged; a later one that is ends the bytes
         before it.
         """
+        if position >= end:
+            raise self._damaged(position)  # the file lost its end, and the batch with it
         disk, fd = self._files.disk, self.descriptor
         wanted = min(size, end - position)
         data = disk.pread(fd, max(wanted, LENGTH_END), position)
