@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -15,11 +17,12 @@ from kio.serial import entity_reader
 from headwater.broker.topics import NewTopic
 from headwater.broker.transactions import EndRequest, ProducerIdentity, TopicPartition, TransactionState
 from headwater.core.errors import ApiError, ErrorCode
+from headwater.net.kafka import transaction_service
 from headwater.net.kafka.api import Request
 from headwater.net.kafka.handlers import HANDLERS
 from headwater.net.kafka.transaction_service import admit
 from headwater.net.node import Node
-from headwater.record.batch import TRANSACTIONAL, read_header
+from headwater.record.batch import TRANSACTIONAL, Buffer, read_header
 from headwater.record.records import Record, encode_batch
 from headwater.testing.clock import ManualClock
 from headwater.wire.kafka.codec import encode_response
@@ -296,6 +299,35 @@ async def test_a_restart_finishes_what_was_decided(tmp_path: Path, clock: Manual
         log = again.logs.get("t", 0)
         assert log is not None
         assert (log.producers.open_transactions, log.end_offset) == ({}, 2)
+
+
+@pytest.mark.parametrize(
+    ("full", "passing"),
+    [("/topics/__transaction_state.", 1), ("/topics/__consumer_offsets.", 0), ("/topics/t.", 0)],
+    ids=["that it is over", "the offsets", "the marker"],
+)
+async def test_a_transaction_that_a_full_disk_keeps_from_ending_ends_once_there_is_room(
+    node: Node, full: str, passing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await begin(node)
+    write(node, producer)
+    await commit_offset(node, producer)
+    write_to_disk = node.logs.disk.pwrite
+    writes = itertools.count()
+
+    def refuse_one(fd: int, data: Buffer, position: int) -> int:
+        # The decision itself is written before: that passes.
+        if full in str(Path(f"/proc/self/fd/{fd}").readlink()) and next(writes) == passing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_to_disk(fd, data, position)
+
+    monkeypatch.setattr(node.logs.disk, "pwrite", refuse_one)
+    monkeypatch.setattr(transaction_service, "_RETRY_SECONDS", 0.01)
+    answer = await end(node, producer)
+    assert answer.error_code is ErrorCode.none
+    assert next(writes) > passing, "the disk was full"
+    assert node.transactions.transactions["x"].state is TransactionState.COMPLETE_COMMIT
+    assert await offset(node, stable=True) == (ErrorCode.none, 42)
 
 
 async def test_describing_and_listing(node: Node) -> None:

@@ -192,13 +192,13 @@ class TransactionService:
                 if records := self._node.transactions.complete(self._now(), ending):
                     self._node.append_transactions(records)
                 return
-            except StorageFull as error:
-                logger.warning("transaction %s waits to end: %s", ending.transactional_id, error)
             except (ApiError, PartitionError) as error:
-                logger.error(
-                    "transaction %s ends after a restart: %s", ending.transactional_id, error
-                )  # a partition that failed takes nothing more in this process
-                return
+                if not _is_full(error):
+                    logger.error(
+                        "transaction %s ends after a restart: %s", ending.transactional_id, error
+                    )  # a partition that failed takes nothing more in this process
+                    return
+                logger.warning("transaction %s waits to end: %s", ending.transactional_id, error)
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def mark(
@@ -293,3 +293,10 @@ class TransactionService:
                 *partition,
             )
             self._finish(Ending("", producer, commit=False, partitions=(partition,)))
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether what failed may be tried again once there is room, in a partition or in a state machine's log."""
+    while error is not None and not isinstance(error, StorageFull):
+        error = error.__cause__
+    return error is not None
