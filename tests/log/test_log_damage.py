@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from log_helpers import NOW, append, contents, open_log, release, restore, rows, snapshot
 
+from headwater.log import checkpoint
 from headwater.log.config import LogConfig
 from headwater.log.errors import DamagedRange
 from headwater.record.batch import batches
@@ -180,6 +181,23 @@ def test_a_lost_file_end_is_reported_and_its_offsets_are_not_given_again(
     with pytest.raises(DamagedRange):  # and not nothing, which whoever reads on would ask for again and again
         log.read(int(last.stem), 1)
     assert append(log, rows(1)) == len(original)
+
+
+def test_a_damaged_record_of_a_deletion_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = tmp_path / "t" / "0"
+    original = build(directory, LogConfig(), clean=True)
+    log = open_log(directory)
+    log.delete_before(3)
+    release(log)
+    log = open_log(directory)
+    assert log.start_offset == 3
+    assert not caplog.records
+    release(log)
+    path = directory / checkpoint.SYNCED
+    path.write_bytes(path.read_bytes()[:-3])
+    log = open_log(directory)
+    assert log.end_offset == len(original)
+    assert f"{path} does not read" in caplog.text
 
 
 def test_time_look_ups_beside_damage(tmp_path: Path) -> None:

@@ -71,6 +71,11 @@ def durable_offset(directory: Path) -> int:
     return 0 if synced is None else synced.next_offset
 
 
+def is_readable(path: Path) -> bool:
+    """Whether a checkpoint's file says what was written to it."""
+    return _read(path) is not None
+
+
 def _read(path: Path) -> Checkpoint | None:
     try:
         data = path.read_bytes()

@@ -62,6 +62,15 @@ def open_partition(
         if name.endswith((".new", DROPPED)):
             files.disk.remove(directory / name)
     saved = checkpoint_file.load(directory) or Checkpoint(segment=-1)
+    if checkpoint_file.SYNCED in names and not checkpoint_file.is_readable(
+        directory / checkpoint_file.SYNCED
+    ):
+        logger.error(
+            "%s does not read: where %s-%d begins is known as of its last checkpoint only, so that records deleted "
+            "since may be back",
+            directory / checkpoint_file.SYNCED, topic, partition,
+            extra=_fields(log, "damaged", checkpoint_file.SYNCED, 0, saved.start_offset),
+        )  # fmt: skip
     if archive_file.NAME in names:
         _open_archived(log, bases, saved)
     if saved.segment not in bases:
