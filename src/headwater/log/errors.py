@@ -3,6 +3,7 @@
 LogError
 ├── DirectoryLocked     another process has the data directory open
 ├── UnknownFormat       the data directory was written by a newer version, or is not one of ours
+├── DamagedState        a log of the broker's own does not read, and without it there is no start
 └── PartitionError      one partition refuses one operation; carries Kafka's error code
     ├── OffsetOutOfRange    before the log's start or past its end
     ├── DamagedRange        the bytes on disk at this offset fail their checksum
@@ -25,6 +26,10 @@ class DirectoryLocked(LogError):
 
 class UnknownFormat(LogError):
     """The data directory is not one that this version can read."""
+
+
+class DamagedState(LogError):
+    """A log of the broker's own does not read, and without it nobody knows what the rest is."""
 
 
 class PartitionError(LogError):

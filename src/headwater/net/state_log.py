@@ -14,7 +14,7 @@ from headwater.broker.state import StateRecord
 from headwater.core.clock import Clock
 from headwater.core.errors import ApiError, ErrorCode
 from headwater.log.commit import GroupCommit
-from headwater.log.errors import PartitionError
+from headwater.log.errors import DamagedRange, DamagedState, PartitionError
 from headwater.log.partition import PartitionLog
 from headwater.record.batch import batches, read_header
 from headwater.record.records import Record, decode_batch, encode_batch
@@ -39,6 +39,24 @@ async def next_sync(group_commit: GroupCommit) -> None:
     await done
 
 
+def stored(log: PartitionLog) -> Iterator[StateRecord]:
+    """Yield everything that is on disk of a log that only its owner writes to; raises `DamagedState`."""
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        try:
+            data = log.read(offset, _READ)
+        except DamagedRange as error:
+            raise DamagedState(
+                f"{log.directory} is damaged at offset {offset}, and what it has to tell is needed to start: "
+                f"restore the data directory from a backup ({error})"
+            ) from error
+        for position, header in batches(data):
+            for record in decode_batch(data, position):
+                if record.key is not None and record.offset >= log.start_offset:
+                    yield StateRecord(record.key, record.value)
+            offset = header.last_offset + 1
+
+
 class StateLog:
     """One state machine's records."""
 
@@ -51,7 +69,7 @@ class StateLog:
 
     def load(self) -> None:
         """Replay everything that is on disk."""
-        for record in self._stored():
+        for record in stored(self.log):
             self._apply(record)
 
     def append(self, records: Sequence[StateRecord]) -> None:
@@ -107,13 +125,3 @@ class StateLog:
             self._live[record.key] = record.value
             self._live_bytes += len(record.key) + len(record.value)
         self._replay(record)
-
-    def _stored(self) -> Iterator[StateRecord]:
-        offset = self.log.start_offset
-        while offset < self.log.high_watermark:
-            data = self.log.read(offset, _READ)
-            for position, header in batches(data):
-                for record in decode_batch(data, position):
-                    if record.key is not None and record.offset >= self.log.start_offset:
-                        yield StateRecord(record.key, record.value)
-                offset = header.last_offset + 1

@@ -26,13 +26,13 @@ from headwater.broker.state import StateRecord
 from headwater.core.clock import Clock
 from headwater.log.errors import PartitionError
 from headwater.log.partition import PartitionLog
-from headwater.record.batch import batches, read_header
-from headwater.record.records import Record, decode_batch, encode_batch
+from headwater.net.state_log import stored
+from headwater.record.batch import read_header
+from headwater.record.records import Record, encode_batch
 
 __all__ = ["Place", "Positions"]
 
 _OFFSET = struct.Struct(">Q")
-_READ = 1024 * 1024
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 256 * 1024
 _RANGES = 4096
@@ -76,18 +76,11 @@ class Positions:
 
     def load(self) -> None:
         """Read everything that is on disk."""
-        log = self.log
-        offset = log.start_offset
-        while offset < log.high_watermark:
-            data = log.read(offset, _READ)
-            for position, header in batches(data):
-                for record in decode_batch(data, position):
-                    if record.key is not None and record.offset >= log.start_offset:
-                        self._replay(record.key, record.value)
-                offset = header.last_offset + 1
+        for record in stored(self.log):
+            self._replay(record.key, record.value)
         for place in self.places.values():
             place.attempts = {at: count for at, count in place.attempts.items() if at not in place.settled}
-        self._compacted = log.size_bytes()
+        self._compacted = self.log.size_bytes()
 
     def _replay(self, key: bytes, value: bytes | None) -> None:
         if value is None:
