@@ -207,6 +207,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         run_app(shop(), {"order": []})
     with pytest.raises(RowsError, match=r"orders: placed_at is 'noon'; give a datetime"):
         run_app(shop(), {"orders": [{"placed_at": "noon"}]})
+    with pytest.raises(RowsError, match=r"is no list of rows; give rows as \[\{…\}"):
+        run_app(shop(), {"orders": {"order_id": "1"}})  # type: ignore[dict-item]
+    with pytest.raises(RowsError, match=r"^orders: amount is text, and the schema says double$"):
+        run_function(shop(), "large", {"orders": [{"amount": "much"}]})
     with pytest.raises(RowsError, match="time cannot advance before the first event"):
         run_app(shop(), {"orders": [advance("1 minute")]})
 

@@ -182,11 +182,19 @@ class Run:
             try:
                 running.processAllAvailable()
                 return
-            except StreamingQueryException:
-                if not recorder.survived():
-                    raise
+            except StreamingQueryException as error:
+                if recorder.survived():
+                    continue
+                if "MALFORMED_RECORD_IN_PARSING" in str(error) and (problem := self._misfit(query)):
+                    raise RowsError(problem) from None
+                raise
             finally:
                 running.stop()
+
+    def _misfit(self, query: Query) -> str | None:
+        """Return what does not fit of the rows that a query reads."""
+        problems = (self._topics[name].misfit() for name in query.topics if name in self._topics)
+        return next(filter(None, problems), None)
 
     def _read(self, spark: SparkSession, source: TopicSource) -> DataFrame:
         if source.topic not in self._topics:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headwater.app import schema as schemas
 from headwater.app.durations import milliseconds
 from headwater.core.errors import HeadwaterError
 from headwater.pipeline.source import TopicSource
@@ -27,6 +28,7 @@ from headwater.pipeline.source.event_time import watermark
 from headwater.pipeline.source.spec import CHANGE_COLUMNS, METADATA
 from headwater.pipeline.tables import CHANGED_AT, DELETED, VERSION
 from headwater.pipeline.watermark import MARKER, WATERMARK, stamped
+from headwater.serve import checks
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,6 +55,8 @@ Items = Sequence[Row | Sequence[Row] | Advance]
 
 def steps_of(items: Items) -> list[list[Row] | Advance]:
     """Return batches and advances in order: rows that stand side by side outside of a list are one batch."""
+    if isinstance(items, Mapping | str):
+        raise RowsError(f"{items!r:.60} is no list of rows; give rows as [{{…}}, {{…}}]")
     steps: list[list[Row] | Advance] = []
     loose: list[Row] | None = None
     for item in items:
@@ -84,6 +88,18 @@ class ScriptedTopic:
         self._ends: dict[int, int] = {}
         self._written = 0
         self.late: list[Row] = []
+
+    def misfit(self) -> str | None:
+        """Return what of the first row that does not fit the schema does not, or None where all fit.
+
+        Spark says that it could not read a line, and seldom which of its values that is because of.
+        """
+        fields = schemas.parse(self._source.schema)
+        for path in sorted(self._directory.glob("*.json")):
+            for row in map(json.loads, path.read_text().splitlines()):
+                if not row.get(MARKER) and (found := checks.problem(row, fields)) is not None:
+                    return f"{self._source.topic}: {found}"
+        return None
 
     @property
     def high_ms(self) -> int | None:
