@@ -18,6 +18,9 @@ pytestmark = pytest.mark.real
 def test_dead_letters_are_listed_and_sent_again(shell: Shell, topic: str) -> None:
     app = f"app-{topic}"
     assert shell.lines("dead", "list", app) == []
+    missing = shell.run("dead", "redrive", "shop.py", "--yes")
+    assert missing.returncode == 0
+    assert missing.stderr.startswith("There is no topic shop.py.dead: nothing was malformed, or APP is not the name of the application")
     cluster = Cluster(KafkaUrl.parse(f"kafka://{shell.bootstrap}"))
     first = letter("not JSON: what", topic, 0, 3, 1000, b"k", b"nonsense", [("h", b"x"), ("n", None)])
     second = letter("id: 5 is not true or false", topic, 1, 4, 1000, None, b"{}")

@@ -163,7 +163,12 @@ def _read(connection: Connection, topic: str) -> Iterable[Message]:
     from headwater.cli.consume import Reader
 
     if topic not in connection.admin().list_topics(timeout=SECONDS).topics:
-        return  # nothing has ever been malformed
+        # The commands around this one take a file: what is asked for may be the wrong topic.
+        note(
+            f"There is no topic {topic}: nothing was malformed, or APP is not the name of the application "
+            'as in App("shop"), which is not its file.'
+        )
+        return
     reader = Reader(connection, isolation="committed", group=None)
     try:
         reader.open(topic, (), None)
