@@ -73,7 +73,7 @@ def test_what_was(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("show", "nothing"), "there is no view named nothing"),
+        (("show", "nothing"), "there is no view named nothing: headwater views list shows them"),
         (("show", "sales", "XX"), "the view sales has no row with the key XX"),
         (("show", "sales", "--history"), "--history is of one row: give its KEY"),
         (("show", "sales", "--at", "noon"), "noon is no time: write one like 2026-01-31T14:00:00Z"),

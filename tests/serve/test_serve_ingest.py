@@ -148,6 +148,7 @@ def test_a_read_waits_for_what_was_written(
     late = posting.client.get("/views/sales/DE", params={"wait": token, "timeout": "0.1"})
     assert late.status_code == 504
     assert "and not " in late.json()["error"]
+    assert "has read the offsets before 0 of partition" in late.json()["error"]
 
     def commit() -> None:
         time.sleep(0.3)

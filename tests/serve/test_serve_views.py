@@ -68,7 +68,8 @@ def test_one_row_and_none(server: Served) -> None:
 @pytest.mark.parametrize("path", ["/views/nothing", "/views/nothing/x", "/views/nothing/changes?since=x-1"])
 def test_an_unknown_view(server: Served, path: str) -> None:
     answer = server.client.get(path.replace("x-1", server.get("/views/sales")["token"]))
-    assert (answer.status_code, answer.json()["error"]) == (404, "there is no view named nothing")
+    says = "there is no view named nothing: GET /views lists what there is"
+    assert (answer.status_code, answer.json()["error"]) == (404, says)
     live = server.client.get("/views/nothing/changes", headers={"Accept": "text/event-stream"})
     assert live.status_code == 404
 
@@ -155,9 +156,12 @@ def test_a_token_from_before_tokens_told_their_view_starts_over(server: Served, 
 
 
 def test_what_is_not_there(server: Served) -> None:
-    assert server.client.get("/nothing").json() == {"error": "there is nothing here"}
+    missing = server.client.get("/nothing")
+    says = "there is nothing at /nothing: GET /openapi.json lists what there is"
+    assert (missing.status_code, missing.json()) == (404, {"error": says})
     answer = server.client.delete("/views/sales")
-    assert (answer.status_code, answer.json()["error"]) == (405, "DELETE is not served at /views/sales")
+    says = "DELETE is not served at /views/sales: there is GET, HEAD"
+    assert (answer.status_code, answer.json()["error"]) == (405, says)
 
 
 def test_a_store_that_fails_is_not_the_clients_fault(server: Served, store: ViewStore) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,19 @@ from headwater.cli.shared_options import (
 
 if TYPE_CHECKING:
     from headwater.pipeline.rebuild import Rebuilding
+    from headwater.views import ViewStore
+
+
+@contextmanager
+def _existing_view(views: str | None, data: Path, view: str) -> Iterator[ViewStore]:
+    """Open the store of a view, and say how to find those there are where that one is not there."""
+    from headwater.views import UnknownView
+
+    with existing_views(views, data) as store:
+        try:
+            yield store
+        except UnknownView as error:
+            raise click.ClickException(f"{error}: headwater views list shows them") from None
 
 
 @click.group("views")
@@ -97,7 +112,7 @@ def show_command(
         at=_milliseconds(at) if at else None,
         limit=limit,
     )
-    with existing_views(views, data) as store:
+    with _existing_view(views, data, view) as store:
         store.expire()
         if history:
             versions = store.history(view, key or "", limit)

@@ -31,16 +31,17 @@ class HttpError(HeadwaterError):
 
 def refusal(error: Exception) -> Response:
     """Return the answer that tells of an error."""
+    text, headers = str(error), None
     match error:
         case HttpError():
             status, headers = error.status, error.headers
         case UnknownView():
-            status, headers = 404, None
+            status, text = 404, f"{error}: GET /views lists what there is"
         case TokenGone() | HistoryGone():
-            status, headers = 410, None
+            status = 410
         case _:
-            status, headers = 503, None
-    return JSONResponse({"error": str(error)}, status, headers)
+            status = 503
+    return JSONResponse({"error": text}, status, headers)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
@@ -48,12 +49,13 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    text = (
-        f"{request.method} is not served at {request.url.path}" if status == 405 else "there is nothing here"
-    )
-    headers = {"Allow": ", ".join(_allowed(request))} if status == 405 else None
-    return JSONResponse({"error": text}, status, headers)
+    path = request.url.path
+    if getattr(error, "status_code", 404) != 405:
+        text = f"there is nothing at {path}: GET /openapi.json lists what there is"
+        return JSONResponse({"error": text}, 404)
+    allowed = ", ".join(_allowed(request))
+    text = f"{request.method} is not served at {path}: there is {allowed}"
+    return JSONResponse({"error": text}, 405, {"Allow": allowed})
 
 
 def _allowed(request: Request) -> list[str]:

@@ -156,6 +156,6 @@ def _too_late(view: str, behind: Place, read: dict[tuple[str, int], int]) -> str
         return f"the view {view} does not read the topic {behind.topic}: it reads {', '.join(sorted(topics))}"
     at = read.get((behind.topic, behind.partition), 0)
     return (
-        f"the view {view} has read partition {behind.partition} of {behind.topic} up to offset {at}, "
+        f"the view {view} has read the offsets before {at} of partition {behind.partition} of {behind.topic}, "
         f"and not {behind.offset} yet: ask again, or with a longer timeout"
     )
