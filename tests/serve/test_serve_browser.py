@@ -93,6 +93,17 @@ def test_rows_of_alerts_are_no_rows_of_views(server: Served, store: ViewStore, p
     )
 
 
+def test_a_topic_of_one_record_has_one(server: Served, page: Page) -> None:
+    page.goto(server.url)
+    show = """async (end) => {
+        const { showTopics } = await import("/page/state.js");
+        showTopics([{ name: "orders", end, partitions: 4 / end, history: [] }]);
+        return document.querySelector("#topics .card p").textContent;
+    }"""
+    assert page.evaluate(show, 1) == "1 record · 4 partitions"
+    assert page.evaluate(show, 4) == "4 records · 1 partition"
+
+
 def test_charts_are_as_wide_as_their_panels_and_no_label_is_cut_off(
     server: Served, store: ViewStore, page: Page
 ) -> None:

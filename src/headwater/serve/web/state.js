@@ -6,6 +6,7 @@ import { bytes, count, element, rate, seconds } from "./format.js";
 const PILLS = { ok: "good", running: "good", degraded: "warn", restarting: "warn", stopped: "warn", failed: "bad" };
 const byId = (id) => document.getElementById(id);
 const paces = new Map();
+const many = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
 export function showHealth({ status, reasons }) {
   const pill = byId("health");
@@ -20,7 +21,6 @@ export function showSummary({ topics, pipelines, views, alerts }) {
   const running = pipelines.filter((each) => each.state === "running").length;
   const dead = sum(alerts, (each) => each.dead);
   const tables = views.filter((each) => !each.name.startsWith("!"));  // the others are rows of alerts
-  const many = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
   const tiles = [
     [rate(sum(topics, (each) => each.history.at(-1) ?? 0)), "records a second in"],
     [count(sum(topics, (each) => each.end)), `records in ${many(topics.length, "topic")}`],
@@ -38,7 +38,7 @@ export function showTopics(topics) {
   const cards = topics.map((topic) => {
     const now = topic.history.at(-1) ?? 0;
     const figure = element("div", { className: "rate", textContent: rate(now) }, element("small", { textContent: " records/s" }));
-    const text = `${count(topic.end)} records · ${topic.partitions} ${topic.partitions === 1 ? "partition" : "partitions"}`;
+    const text = `${many(topic.end, "record")} · ${many(topic.partitions, "partition")}`;
     return element("div", { className: `card ${now ? "" : "still"}` },
       element("h3", { textContent: topic.name }), figure, element("p", { textContent: text }), spark(topic.history));
   });
