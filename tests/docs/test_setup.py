@@ -23,6 +23,7 @@ case "$*" in
     [ -e no-network ] && exit 1
     echo "${*: -1}" >>asked
     [[ "$*" == *"--constraint tools/versions.txt"* ]] || echo unpinned >>asked
+    [[ "$PYTHONWARNINGS" == ignore:DEPRECATION ]] || echo notices >>asked
     cp "$0" .venv/bin/headwater ;;
   *" freeze "*) echo "six==1.17.0" ;;
   "-") cat >/dev/null ;;
