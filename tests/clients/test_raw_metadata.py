@@ -73,6 +73,17 @@ def test_a_topic_is_found_by_its_id(raw: Raw, topic: str) -> None:
     assert (found.error_code, found.name) == (ErrorCode.none, topic)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_are_refused_in_versions_that_may_not_use_them(raw: Raw, topic: str, version: int) -> None:
+    asked = [{"name": None, "topic_id": topic_id(raw, topic)}, {"name": topic, "topic_id": None}]
+    answer = metadata(raw, version, asked)
+    assert [(each.error_code, each.name) for each in answer.topics] == [
+        (ErrorCode.invalid_request, ""),
+        (ErrorCode.invalid_request, topic),
+    ]
+    assert (answer.brokers, answer.controller_id) == ((), -1)
+
+
 def test_asking_creates_a_topic_only_where_it_says_so(raw: Raw) -> None:
     asked = [{"name": unique("automatic"), "topic_id": None}]
 

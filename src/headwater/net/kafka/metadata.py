@@ -32,7 +32,8 @@ async def metadata(node: Node, request: Request, message: Any) -> Answer:
     wanted = message.topics
     refused = _refusal(request.version, wanted)
     if refused is not None:
-        topics = [_unknown(topic.name, topic.topic_id, refused) for topic in wanted]
+        # A name is null from version 12 on.
+        topics = [_unknown(topic.name or "", topic.topic_id, refused) for topic in wanted]
         return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": topics}
     operations = NOT_REQUESTED
     if getattr(message, "include_topic_authorized_operations", False):
