@@ -84,6 +84,13 @@ def test_ids_are_refused_in_versions_that_may_not_use_them(raw: Raw, topic: str,
     assert (answer.brokers, answer.controller_id) == ((), -1)
 
 
+def test_a_number_has_no_underscores(raw: Raw) -> None:
+    configs = [{"name": "retention.ms", "value": "1_000"}]
+    wanted = {"name": unique("topic"), "num_partitions": 1, "replication_factor": 1, "configs": configs}
+    [refused] = raw.call("create_topics", 7, topics=[wanted], timeout=5_000, validate_only=True).topics
+    assert refused.error_code == ErrorCode.invalid_config
+
+
 def test_asking_creates_a_topic_only_where_it_says_so(raw: Raw) -> None:
     asked = [{"name": unique("automatic"), "topic_id": None}]
 

@@ -39,12 +39,14 @@ def test_parse(setting: Setting, text: str, value: Value) -> None:
     ("setting", "text", "reason"),
     [
         (PORT, "eighty", "whole number"),
+        (PORT, "80_80", "whole number"),
         (PORT, "65536", "at most 65535"),
         (PORT, "-1", "at least 0"),
         (PORT, str(2**31), "range"),
         (POLICY, "delete,burn", "delete, compact"),
         (FLAG, "yes", "true or false"),
         (Setting("ratio", Kind.DOUBLE, 0.5, ""), "half", "number"),
+        (Setting("ratio", Kind.DOUBLE, 0.5, ""), "0_1.5", "number"),
     ],
 )
 def test_what_does_not_fit_is_named_with_the_reason(setting: Setting, text: str, reason: str) -> None:

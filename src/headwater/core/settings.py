@@ -98,7 +98,7 @@ class Setting:
                 return text.lower() == "true"
             case Kind.INT | Kind.LONG | Kind.SHORT:
                 try:
-                    number = int(text)
+                    number = int(_without_underscores(text))
                 except ValueError:
                     raise SettingError(
                         f"{self.name}={text} does not fit: it must be a whole number"
@@ -109,13 +109,20 @@ class Setting:
                 return number
             case Kind.DOUBLE:
                 try:
-                    return float(text)
+                    return float(_without_underscores(text))
                 except ValueError:
                     raise SettingError(f"{self.name}={text} does not fit: it must be a number") from None
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
             case _:
                 return text
+
+
+def _without_underscores(text: str) -> str:
+    """Return a number's text, or raise ValueError for the underscores that only Python's numbers may have."""
+    if "_" in text:
+        raise ValueError
+    return text
 
 
 class Settings:
