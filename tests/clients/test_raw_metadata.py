@@ -84,6 +84,13 @@ def test_ids_are_refused_in_versions_that_may_not_use_them(raw: Raw, topic: str,
     assert (answer.brokers, answer.controller_id) == ((), -1)
 
 
+@pytest.mark.parametrize("name", ["1 ", "1_", "0x1", "x"])
+def test_a_broker_is_described_by_its_number(raw: Raw, name: str) -> None:
+    resource = {"resource_type": 4, "resource_name": name, "configuration_keys": None}
+    [found] = raw.call("describe_configs", 4, resources=[resource]).results
+    assert (found.error_code, found.configs) == (ErrorCode.invalid_request, ())
+
+
 def test_a_number_has_no_underscores(raw: Raw) -> None:
     configs = [{"name": "retention.ms", "value": "1_000"}]
     wanted = {"name": unique("topic"), "num_partitions": 1, "replication_factor": 1, "configs": configs}

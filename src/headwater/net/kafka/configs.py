@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -44,6 +45,8 @@ _FIXED: dict[int, str] = {
     Resource.CLIENT_METRICS: "Client metrics cannot be configured: clients' telemetry is not collected here",
 }
 """Why settings of these are refused, though Kafka has them."""
+
+_NUMBER = re.compile("[+-]?[0-9]+")
 
 Change = Callable[["Node", Any], list[StateRecord]]
 
@@ -110,11 +113,9 @@ def _entries(node: Node, kind: int, name: str) -> list[Entry]:
 
 
 def _check_broker(node: Node, name: str, what: str, expected: str) -> None:
-    try:
-        number = int(name)
-    except ValueError:
-        raise ApiError(ErrorCode.invalid_request, f"{what} must be an integer, but it is: {name}") from None
-    if number != node.node_id:
+    if _NUMBER.fullmatch(name) is None:
+        raise ApiError(ErrorCode.invalid_request, f"{what} must be an integer, but it is: {name}")
+    if int(name) != node.node_id:
         raise ApiError(
             ErrorCode.invalid_request, f"Unexpected broker id, expected {expected}, but received {name}"
         )
