@@ -84,6 +84,15 @@ def test_ids_are_refused_in_versions_that_may_not_use_them(raw: Raw, topic: str,
     assert (answer.brokers, answer.controller_id) == ((), -1)
 
 
+def test_an_unknown_kind_of_election_is_refused_for_whatever_it_is_asked(raw: Raw, topic: str) -> None:
+    def elected(topics: list[dict[str, Any]] | None) -> Any:
+        return raw.call("elect_leaders", 2, election_type=7, topic_partitions=topics, timeout=5_000)
+
+    every = elected(None)
+    assert (every.error_code, every.replica_election_results) == (ErrorCode.invalid_request, ())
+    assert elected([{"topic": topic, "partitions": [0]}]).error_code == ErrorCode.invalid_request
+
+
 @pytest.mark.parametrize("name", ["1 ", "1_", "0x1", "x"])
 def test_a_broker_is_described_by_its_number(raw: Raw, name: str) -> None:
     resource = {"resource_type": 4, "resource_name": name, "configuration_keys": None}

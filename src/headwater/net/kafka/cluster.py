@@ -92,14 +92,15 @@ def _sizes(node: Node, topic: str, partitions: Sequence[int]) -> list[dict[str, 
 async def elect_leaders(node: Node, request: Request, message: Any) -> Answer:
     """Answer that no election is needed: every partition has its one possible leader."""
     kind = getattr(message, "election_type", 0)
-    if message.topic_partitions is None:
-        results = [{"topic": name, "partition_result": ()} for name in node.topics.by_name]
-        return {"error_code": ErrorCode.none, "replica_election_results": results}
     refused = None
     if kind not in _ELECTIONS:
         refused = ApiError(ErrorCode.invalid_request, f"Unknown election type {kind}")
+    if message.topic_partitions is None:
+        names = () if refused is not None else node.topics.by_name
+        results = [{"topic": name, "partition_result": ()} for name in names]
+        return {"error_code": _code(refused), "replica_election_results": results}
     return {
-        "error_code": ErrorCode.none if refused is None else refused.code,
+        "error_code": _code(refused),
         "replica_election_results": [
             {
                 "topic": topic.topic,
@@ -111,6 +112,10 @@ async def elect_leaders(node: Node, request: Request, message: Any) -> Answer:
             for topic in message.topic_partitions
         ],
     }
+
+
+def _code(error: ApiError | None) -> ErrorCode:
+    return ErrorCode.none if error is None else error.code
 
 
 def _election(node: Node, name: str, partition: int) -> ApiError:
@@ -125,7 +130,7 @@ def _election(node: Node, name: str, partition: int) -> ApiError:
 def _partition_error(key: str, partition: int, error: ApiError | None) -> dict[str, Any]:
     return {
         key: partition,
-        "error_code": ErrorCode.none if error is None else error.code,
+        "error_code": _code(error),
         "error_message": None if error is None else error.message or None,
     }
 
