@@ -49,6 +49,7 @@ def test_share_groups_are_advertised(raw: Raw) -> None:
         (0, {"subscribed_topic_names": None}, ErrorCode.invalid_request),
         (0, {"subscribed_topic_names": []}, ErrorCode.invalid_request),
         (0, {"member_id": ""}, ErrorCode.invalid_request),
+        (0, {"member_id": "x" * 37}, ErrorCode.invalid_request),
         (0, {"group_id": ""}, ErrorCode.invalid_request),
         (0, {"rack_id": ""}, ErrorCode.invalid_request),
         (-2, {}, ErrorCode.invalid_request),
@@ -65,6 +66,18 @@ def test_heartbeats_out_of_turn_are_refused(
     answer = member.beat(epoch, **changes)
     assert answer.error_code == code
     assert answer.error_message or "member_id" in changes
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("epoch", [-1, 0, 1])
+@pytest.mark.parametrize("named", [(None, "m"), ("g", None), ("g", ""), ("g", "x" * 37)])
+def test_a_session_has_a_group_and_a_member(
+    raw: Raw, version: int, epoch: int, named: tuple[str | None, str | None]
+) -> None:
+    who: dict[str, Any] = {"group_id": named[0], "member_id": named[1], "share_session_epoch": epoch}
+    limits = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1, "max_records": 1, "batch_size": 1}
+    assert raw.call("share_fetch", version, **who, **limits).error_code == ErrorCode.invalid_request
+    assert raw.call("share_acknowledge", version, **who).error_code == ErrorCode.invalid_request
 
 
 def test_an_assignment_is_told_once_and_again_to_who_asks(member: Member) -> None:

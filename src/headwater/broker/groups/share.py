@@ -32,6 +32,7 @@ from headwater.broker.groups.share_records import (
 )
 from headwater.broker.groups.subscriptions import Subscriptions
 from headwater.broker.groups.timers import TimerKey, TimerKind, Timers
+from headwater.broker.share.sessions import MAX_MEMBER_ID
 from headwater.broker.state import StateRecord
 from headwater.core.errors import ApiError, ErrorCode
 
@@ -77,6 +78,8 @@ def validate(request: ShareHeartbeat) -> None:
             raise ApiError(ErrorCode.invalid_request, f"{name} can't be empty.")
         if text is not None and len(text.encode()) > _MAX_NAME:
             raise ApiError(ErrorCode.invalid_request, f"{name} has {_MAX_NAME} bytes at most.")
+    if len(request.member_id) > MAX_MEMBER_ID:
+        raise ApiError(ErrorCode.invalid_request, f"MemberId has {MAX_MEMBER_ID} characters at most.")
     if request.member_epoch == 0 and not request.topic_names:
         raise ApiError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
     if request.member_epoch < LEFT_EPOCH:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from headwater.core.errors import ApiError, ErrorCode
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
+MAX_MEMBER_ID = 36
+"""Characters of a member's id, which is the text of a UUID."""
 _LAST_EPOCH = 2**31 - 1
 
 Slot = tuple[UUID, int]
@@ -26,6 +28,14 @@ class SessionKey(NamedTuple):
 
     group: str
     member: str
+
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """Return whose session a request is about, or raise INVALID_REQUEST."""
+        group, member = message.group_id, message.member_id
+        if group is None or not member or len(member) > MAX_MEMBER_ID:
+            raise ApiError(ErrorCode.invalid_request)
+        return cls(group, member)
 
 
 class ShareSession:

@@ -78,7 +78,7 @@ def _words(batches: Sequence[Any], *, renews: bool) -> list[Ack]:
 
 async def share_acknowledge(node: Node, request: Request, message: Any) -> Answer:
     """Answer ShareAcknowledge, when what was acknowledged is on disk."""
-    key = SessionKey(message.group_id or "", message.member_id or "")
+    key = SessionKey.of(message)
     epoch = message.share_session_epoch
     if epoch == INITIAL_EPOCH:
         raise ApiError(ErrorCode.invalid_share_session_epoch)
