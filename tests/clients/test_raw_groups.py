@@ -158,6 +158,15 @@ class TestClassic:
             answer = sync(raw, member.group, member.id, member.generation, **fields)
             assert answer.error_code == ErrorCode.inconsistent_group_protocol
 
+    @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+    def test_syncing_without_saying_the_protocol(self, raw: Raw, member: Member, missing: str) -> None:
+        fields: dict[str, Any] = {missing: None}
+        answer = sync(raw, member.group, member.id, member.generation, b"a", **fields)
+        assert answer.error_code == ErrorCode.inconsistent_group_protocol
+        answer = sync(raw, "nobody's", "nobody", 1, **fields)
+        assert answer.error_code == ErrorCode.inconsistent_group_protocol
+        assert sync(raw, member.group, member.id, member.generation, b"b").error_code == ErrorCode.none
+
     def test_joining_with_nothing_in_common(self, raw: Raw, broker: Broker, member: Member) -> None:
         other = [{"name": "other", "metadata": SUBSCRIPTION}]
         wrong: list[dict[str, Any]] = [{"protocols": other}, {"protocol_type": "connect"}, {"protocols": []}]

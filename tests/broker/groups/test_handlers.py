@@ -93,6 +93,8 @@ def sync(member_id: str, assignments: Mapping[str, bytes], generation: int = 1) 
         group_id="g",
         generation_id=generation,
         member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
         assignments=[SimpleNamespace(member_id=m, assignment=a) for m, a in assignments.items()],
     )
 

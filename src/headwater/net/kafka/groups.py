@@ -13,7 +13,7 @@ from headwater.broker.groups.consumer_heartbeat import ConsumerReply
 from headwater.broker.groups.records import Assignment
 from headwater.broker.groups.share import ShareReply
 from headwater.broker.groups.share_group import ShareGroup
-from headwater.core.errors import ErrorCode
+from headwater.core.errors import ApiError, ErrorCode
 from headwater.net.kafka.api import Answer, Handler, Request
 from headwater.net.kafka.group_service import GroupService
 
@@ -81,6 +81,8 @@ async def join_group(node: Node, request: Request, message: Any) -> Answer:
 
 async def sync_group(node: Node, request: Request, message: Any) -> Answer:
     """Answer SyncGroup, when the leader has assigned."""
+    if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
+        raise ApiError(ErrorCode.inconsistent_group_protocol)  # KIP-559: null only for older brokers
     sync = SyncRequest(
         message.group_id,
         message.generation_id,
