@@ -297,6 +297,13 @@ class TestOffsets:
         [described] = raw.call("consumer_group_describe", 1, group_ids=[group]).groups
         assert described.error_code == ErrorCode.group_id_not_found
 
+    def test_who_may_do_what_is_not_told_of_groups_that_are_not_there(self, raw: Raw, group: str) -> None:
+        asked = {"include_authorized_operations": True}
+        [described] = raw.call("describe_groups", 6, groups=[group], **asked).groups
+        assert described.authorized_operations == -(2**31)
+        [described] = raw.call("consumer_group_describe", 1, group_ids=[group], **asked).groups
+        assert described.authorized_operations == -(2**31)
+
 
 class TestConsumerProtocol:
     def beat(

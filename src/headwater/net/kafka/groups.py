@@ -211,6 +211,7 @@ async def describe_groups(node: Node, request: Request, message: Any) -> Answer:
             entry |= {
                 "error_code": ErrorCode.group_id_not_found,
                 "error_message": f"Group {group_id} {what}.",
+                "authorized_operations": AUTHORIZED_OPERATIONS_OMITTED,
             }
         described.append(entry)
     return {"groups": described}
@@ -264,7 +265,7 @@ async def consumer_group_describe(node: Node, request: Request, message: Any) ->
                 "assignment_epoch": found.target_epoch,
                 "assignor_name": node.groups.assignor_of(found) if code is ErrorCode.none else "",
                 "members": [_described_member(node, found, m) for m in found.members.values()],
-                "authorized_operations": allowed,
+                "authorized_operations": allowed if code is ErrorCode.none else AUTHORIZED_OPERATIONS_OMITTED,
             }
         )
     return {"groups": described}
