@@ -31,9 +31,9 @@ def init(raw: Raw, name: str, producer_id: int = -1, epoch: int = -1) -> tuple[i
     return int(answer.producer_id), int(answer.producer_epoch)
 
 
-def write(raw: Raw, name: str, topic: str, producer: tuple[int, int]) -> ErrorCode:
+def write(raw: Raw, name: str, topic: str, producer: tuple[int, int], sequence: int = 0) -> ErrorCode:
     """Write a record in a transaction that it begins if need be."""
-    records = batch(attributes=TRANSACTIONAL, producer=(*producer, 0))
+    records = batch(attributes=TRANSACTIONAL, producer=(*producer, sequence))
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
 
     def ask() -> ErrorCode:
@@ -79,3 +79,12 @@ def test_a_new_producer_shuts_the_one_before_it_out(raw: Raw, topic: str) -> Non
         ).error_code
         == ErrorCode.producer_fenced
     )
+
+
+def test_a_batch_that_comes_before_the_first_of_a_transaction_is_refused(raw: Raw, topic: str) -> None:
+    name = unique("txn")
+    producer = init(raw, name)
+    assert write(raw, name, topic, producer, sequence=1) == ErrorCode.out_of_order_sequence_number
+    assert write(raw, name, topic, producer) == ErrorCode.none
+    assert write(raw, name, topic, producer, sequence=1) == ErrorCode.none
+    assert end(raw, name, producer, commit=True) == ErrorCode.none

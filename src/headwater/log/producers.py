@@ -87,6 +87,15 @@ class Producers:
             raise _out_of_order(header, expected)
         return None
 
+    def check_first(self, header: Header) -> None:
+        """Refuse a producer of which nothing is known, unless its sequence begins with this batch.
+
+        Transactions of protocol v2 each begin with 0 (KIP-890): another number is of a batch that came before its
+        first one, which was refused, and will be sent again.
+        """
+        if header.base_sequence != 0 and header.producer_id not in self._by_id:
+            raise _out_of_order(header, 0)
+
     def update(self, header: Header, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`."""
         producer = self._by_id.get(header.producer_id)

@@ -67,6 +67,8 @@ def admit(node: Node, version: int, transactional_id: str | None, batch: Header,
         elif code is ErrorCode.concurrent_transactions and version < _PRODUCE_ADDS_FROM:
             code = ErrorCode.not_enough_replicas  # what older clients take for a reason to try again
         raise ApiError(code, error.message) from error
+    if version >= _PRODUCE_ADDS_FROM:
+        log.producers.check_first(batch)
 
 
 class TransactionService:
