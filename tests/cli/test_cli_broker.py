@@ -90,6 +90,17 @@ def test_wrong_usage_is_status_2(started: list[BrokerOptions], words: list[str])
     assert result.stderr.startswith("Usage: ")
 
 
+def test_a_directory_of_up_is_not_taken_for_an_empty_broker(
+    started: list[BrokerOptions], tmp_path: Path
+) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "format").touch()
+    result = CliRunner().invoke(main, ["broker", "--data", str(tmp_path)])
+    assert (result.exit_code, started) == (1, [])
+    assert f"give --data {tmp_path / 'broker'}, or another directory" in result.output
+    assert CliRunner().invoke(main, ["broker", "--data", str(tmp_path / "broker")]).exit_code == 0
+
+
 def test_a_refused_setting_is_status_1(started: list[BrokerOptions], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(options: BrokerOptions) -> int:
         raise SettingError(f"there is no setting named {next(iter(options.config))}")

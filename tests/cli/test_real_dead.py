@@ -20,7 +20,9 @@ def test_dead_letters_are_listed_and_sent_again(shell: Shell, topic: str) -> Non
     assert shell.lines("dead", "list", app) == []
     missing = shell.run("dead", "redrive", "shop.py", "--yes")
     assert missing.returncode == 0
-    assert missing.stderr.startswith("There is no topic shop.py.dead: nothing was malformed, or APP is not the name of the application")
+    assert missing.stderr.startswith(
+        "There is no topic shop.py.dead: nothing was malformed, or APP is not the"
+    )
     cluster = Cluster(KafkaUrl.parse(f"kafka://{shell.bootstrap}"))
     first = letter("not JSON: what", topic, 0, 3, 1000, b"k", b"nonsense", [("h", b"x"), ("n", None)])
     second = letter("id: 5 is not true or false", topic, 1, 4, 1000, None, b"{}")

@@ -114,6 +114,11 @@ def broker_command(
     from headwater.net.serve import BrokerOptions, run_broker
 
     set_up_logging(style=log_format, level=log_level)
+    if (data / "broker" / "format").exists() and not (data / "format").exists():
+        raise click.ClickException(
+            f"{data} is a directory of `headwater up`, whose broker has its log in {data / 'broker'}: "
+            f"give --data {data / 'broker'}, or another directory for an empty broker"
+        )
     options = BrokerOptions(
         data=data,
         kafka=kafka,
