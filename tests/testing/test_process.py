@@ -130,3 +130,17 @@ def test_nobody_answers_where_nobody_listens_or_nobody_speaks_kafka() -> None:
     assert not answers("127.0.0.1", free_port())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert not answers("127.0.0.1", silent.getsockname()[1], seconds=0.2)
+
+
+def test_a_free_port_is_none_of_those_for_outgoing_connections() -> None:
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = {free_port() for _ in range(50)}
+    assert len(ports) > 40
+    assert all(1024 < port < max(first, 11_000) for port in ports)
+
+
+def test_a_port_that_somebody_listens_on_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        offered = iter([taken.getsockname()[1], taken.getsockname()[1], free_port()])
+        monkeypatch.setattr("headwater.testing.process.secrets.choice", lambda ports: next(offered))
+        assert free_port() != taken.getsockname()[1]

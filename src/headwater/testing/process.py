@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -20,15 +22,31 @@ from headwater.core.errors import HeadwaterError
 __all__ = ["BrokerProcess", "ProcessError", "ServerProcess", "free_port", "terminate"]
 
 
+_FIRST_PORT, _FIRST_OUTGOING = 10_000, 32_768
+"""From where to where ports are free; the second is Linux's default."""
+
+
 class ProcessError(HeadwaterError):
     """A process that did not start, or did not stop, with what it wrote to standard error."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port that nobody listened on a moment ago.
+
+    It is none of those that the system gives to outgoing connections: a server that takes seconds to listen on it finds
+    it free all the same.
+    """
+    try:
+        first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        first_outgoing = _FIRST_OUTGOING
+    ports = range(_FIRST_PORT, max(first_outgoing, _FIRST_PORT + 1_000))
+    while True:
+        # Not the generator that tests are seeded with: processes would choose the same ports in the same order.
+        port = secrets.choice(ports)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 def terminate(process: subprocess.Popen[Any], seconds: float) -> int:
