@@ -110,7 +110,7 @@ class ShareFetch:
 
     async def _answer(self) -> dict[Slot, SharePart]:
         node, message = self._connection.node, self._message
-        SessionKey.of(message)
+        SessionKey.of(message)  # here and not before, where the refusal has nobody to answer it
         renews = getattr(message, "is_renew_ack", False)
         if renews and (message.max_wait or message.min_bytes or message.max_bytes or message.max_records):
             raise ApiError(ErrorCode.invalid_request)  # KIP-1222: who renews does not fetch
